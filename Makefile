@@ -1,0 +1,45 @@
+# Only Python and make are assumed: every target sets up what it needs in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: test lint format bench demo wheel clean
+.DELETE_ON_ERROR:
+
+# A stamp per set of extras, so that `make demo` does not install the test suite's references.
+.venv/stamp:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+.venv/stamp-core: .venv/stamp pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/stamp-%: .venv/stamp-core pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	touch $@
+
+test: .venv/stamp-test
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/stamp-lint .venv/stamp-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: .venv/stamp-lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/stamp-core
+	$(BIN)/recurrent-laplace bench posterior
+
+demo: .venv/stamp-core
+	$(BIN)/python examples/demo.py --out build/demo
+
+# Builds the wheel and uses it from an empty folder, in an environment of its own.
+wheel: .venv/stamp
+	scripts/check-wheel
+
+clean:
+	rm -rf .venv build dist .pytest_cache .hypothesis .ruff_cache

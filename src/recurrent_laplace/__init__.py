@@ -1,0 +1,61 @@
+"""recurrent-laplace: turn a recurrent agent into a Bayesian one.
+
+Names are loaded on first use, so that `import recurrent_laplace` and the command line's help are quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recurrent_laplace.cells import GRU as GRU
+    from recurrent_laplace.cells import LSTM as LSTM
+    from recurrent_laplace.cells import AbstractCell as AbstractCell
+    from recurrent_laplace.cells import AbstractGatedCell as AbstractGatedCell
+    from recurrent_laplace.cells import Affine as Affine
+    from recurrent_laplace.cells import Autodiff as Autodiff
+    from recurrent_laplace.cells import Elman as Elman
+    from recurrent_laplace.cells import Linear as Linear
+    from recurrent_laplace.cells import Memory as Memory
+    from recurrent_laplace.gaussians import AbstractBelief as AbstractBelief
+    from recurrent_laplace.gaussians import AbstractGaussian as AbstractGaussian
+    from recurrent_laplace.gaussians import DenseGaussian as DenseGaussian
+    from recurrent_laplace.gaussians import DiagonalGaussian as DiagonalGaussian
+    from recurrent_laplace.gaussians import PointBelief as PointBelief
+    from recurrent_laplace.gaussians import SpectralGaussian as SpectralGaussian
+    from recurrent_laplace.gaussians import cayley_basis as cayley_basis
+    from recurrent_laplace.posterior import AbstractPosterior as AbstractPosterior
+    from recurrent_laplace.posterior import Cost as Cost
+    from recurrent_laplace.posterior import Info as Info
+    from recurrent_laplace.posterior import LaplacePosterior as LaplacePosterior
+    from recurrent_laplace.posterior import Linearized as Linearized
+    from recurrent_laplace.posterior import Mixture as Mixture
+    from recurrent_laplace.posterior import PointPosterior as PointPosterior
+    from recurrent_laplace.posterior import VariationalPosterior as VariationalPosterior
+    from recurrent_laplace.posterior import predict_average as predict_average
+    from recurrent_laplace.posterior import predict_linearized as predict_linearized
+    from recurrent_laplace.posterior import predict_mixture as predict_mixture
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "cells": "GRU LSTM AbstractCell AbstractGatedCell Affine Autodiff Elman Linear Memory",
+    "gaussians": "AbstractBelief AbstractGaussian DenseGaussian DiagonalGaussian PointBelief "
+    "SpectralGaussian cayley_basis",
+    "posterior": "AbstractPosterior Cost Info LaplacePosterior Linearized Mixture PointPosterior "
+    "VariationalPosterior predict_average predict_linearized predict_mixture",
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+
+__all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULE_OF])

@@ -1,0 +1,135 @@
+"""A recurrent cell and what is read from it."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from recurrent_laplace.cells.base import AbstractCell, Carry
+from recurrent_laplace.errors import check_shape, check_size
+
+
+class Affine(eqx.Module):
+    """`weight @ h + bias`."""
+
+    weight: Float[Array, "F H"]
+    bias: Float[Array, " F"] | None
+
+    @classmethod
+    def init(cls, in_size: int, out_size: int, *, dtype: Any = None, key: Array) -> "Affine":
+        """Uniform in +-1/sqrt(in_size), as `torch.nn.Linear` and `equinox.nn.Linear`."""
+        limit = in_size**-0.5
+        dtype = dtype or jnp.result_type(float)
+        key_weight, key_bias = jax.random.split(key)
+        weight = jax.random.uniform(key_weight, (out_size, in_size), dtype, -limit, limit)
+        return cls(weight, jax.random.uniform(key_bias, (out_size,), dtype, -limit, limit))
+
+    def __call__(self, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F"]:
+        out = h @ self.weight.T
+        return out if self.bias is None else out + self.bias
+
+
+class Trace(eqx.Module):
+    """What a memory leaves behind on a sequence: all with a leading axis of time."""
+
+    projected: Float[Array, "T G"]
+    carries: Carry
+    features: Float[Array, "T F"]
+
+
+class Memory(eqx.Module):
+    """A recurrent cell with an optional affine readout: `phi = R h + r`, or `phi = h` without one.
+
+    The readout is not fed back.
+
+    **Arguments:** `cell`; `features`, the size F of the readout (None: no readout) and the `key` to
+    initialise it, or a `readout` that exists already.
+
+    ```python
+    k1, k2 = jax.random.split(jax.random.key(0))
+    memory = rl.Memory(rl.LSTM(3, 128, key=k1), features=64, key=k2)
+    carry, phi = memory.step(memory.init(), jnp.ones(3))
+    jacobian = memory.jacobian(carry, jnp.ones(3))  # (64, 128), at that carry
+    ```
+    """
+
+    cell: AbstractCell
+    readout: Affine | None
+
+    def __init__(
+        self,
+        cell: AbstractCell,
+        features: int | None = None,
+        *,
+        readout: Affine | None = None,
+        key: Array | None = None,
+    ):
+        if features is not None:
+            check_size("features", features)
+            if readout is not None:
+                raise ValueError("features and readout are two ways to say one thing: give one of them.")
+            if key is None:
+                raise ValueError(f"key must be a JAX random key when features={features}; got None.")
+            dtype = cell.hidden(cell.init()).dtype
+            readout = Affine.init(cell.hidden_size, features, dtype=dtype, key=key)
+        if readout is not None:
+            check_shape("readout.weight", readout.weight, ("features", cell.hidden_size))
+        self.cell = cell
+        self.readout = readout
+
+    @property
+    def feature_size(self) -> int:
+        """F: the size of phi."""
+        return self.cell.hidden_size if self.readout is None else self.readout.weight.shape[-2]
+
+    @property
+    def dtype(self) -> Any:
+        """The floating-point type of the state."""
+        return self.cell.hidden(self.cell.init()).dtype
+
+    def init(self) -> Carry:
+        """The carry before any input."""
+        return self.cell.init()
+
+    def step(self, carry: Carry, x: Array) -> tuple[Carry, Float[Array, " F"]]:
+        """Consume one input of shape `(D,)`: the new carry and its features."""
+        carry = self.cell.step(carry, x)
+        return carry, self.read(carry)
+
+    def read(self, carry: Carry) -> Float[Array, " F"]:
+        """The features of a carry."""
+        return self.features(self.cell.hidden(carry))
+
+    def features(self, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F"]:
+        """The features of hidden states."""
+        return h if self.readout is None else self.readout(h)
+
+    def jacobian(self, carry: Carry, x: Array) -> Float[Array, "F H"]:
+        """`d features / d h` of one step on `x`, taken at `carry` (an LSTM's `c` held fixed)."""
+        return self.project_jacobian(self.cell.jacobian(carry, x))
+
+    def project_jacobian(self, jacobian: Float[Array, "H H"]) -> Float[Array, "F H"]:
+        """A state Jacobian seen through the readout."""
+        return jacobian if self.readout is None else self.readout.weight @ jacobian
+
+    def unroll(self, inputs: Array, resets: Bool[Array, " T"] | None = None) -> Trace:
+        """Consume a sequence of shape `(T, D)`; a reset acts before the input of its step."""
+        start = self.init()
+        projected = self.cell.project(inputs)
+
+        def step(carry: Carry, now: tuple[Array, Array | None]) -> tuple[Carry, Carry]:
+            projected, reset = now
+            if reset is not None:
+                carry = select(reset, start, carry)
+            carry = self.cell.advance(carry, projected)
+            return carry, carry
+
+        _, carries = jax.lax.scan(step, start, (projected, resets))
+        return Trace(projected, carries, self.features(jax.vmap(self.cell.hidden)(carries)))
+
+
+def select(condition: Bool[Array, ""] | bool, yes: Any, no: Any) -> Any:
+    """`yes` where `condition`, else `no`, leaf by leaf."""
+    return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)

@@ -1,0 +1,161 @@
+"""What a belief is: a Gaussian over features, with any leading axes."""
+
+import abc
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class AbstractBelief(eqx.Module):
+    """A distribution over the features z in R^F; leading axes of every leaf are axes of the belief.
+
+    `belief[i]`, `belief[1:]` index the leading axes.
+    """
+
+    mean: eqx.AbstractVar[Float[Array, "*lead F"]]
+
+    @abc.abstractmethod
+    def variance(self) -> Float[Array, "*lead F"]:
+        """Marginal variances."""
+
+    @abc.abstractmethod
+    def covariance(self) -> Float[Array, "*lead F F"] | Float[Array, "*lead F"]:
+        """Covariance: a matrix, or its diagonal where the belief is diagonal."""
+
+    @abc.abstractmethod
+    def precision(self) -> Float[Array, "*lead F F"] | Float[Array, "*lead F"]:
+        """Inverse covariance: a matrix, or its diagonal where the belief is diagonal."""
+
+    @abc.abstractmethod
+    def entropy(self) -> Float[Array, "*lead"]:
+        """Differential entropy in nats."""
+
+    @abc.abstractmethod
+    def log_prob(self, z: Float[Array, "*shape F"]) -> Float[Array, "*out"]:
+        """Log-density at `z`, whose leading axes broadcast with the belief's."""
+
+    @abc.abstractmethod
+    def kl(self, other: "AbstractBelief") -> Float[Array, "*out"]:
+        """`KL(self || other)` in nats; leading axes broadcast."""
+
+    @abc.abstractmethod
+    def mahalanobis(self, other: "AbstractBelief") -> Float[Array, "*out"]:
+        """The part of `KL(self || other)` that the means cause: `1/2 d^T Lambda_other d`."""
+
+    @abc.abstractmethod
+    def perturb(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
+        """Standard normal `noise` turned into draws; leading axes broadcast with the belief's."""
+
+    def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Float[Array, "*out F"]:
+        """Independent draws, of shape `(*shape, *leading, F)`, differentiable in the parameters."""
+        noise = jax.random.normal(key, (*shape, *self.mean.shape), self.mean.dtype)
+        return self.perturb(noise)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes."""
+        return self.mean.shape[:-1]
+
+    def __len__(self) -> int:
+        if not self.batch_shape:
+            raise TypeError("a belief without leading axes has no length.")
+        return self.batch_shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Self:
+        axes = self.mean.ndim - 1
+        named = index if isinstance(index, tuple) else (index,)
+        _check_index(named, self.batch_shape)
+        if not any(item is Ellipsis for item in named):
+            named = (*named, Ellipsis)
+        # The trailing axes of a leaf are not the belief's to index: full slices keep them out of it.
+        return jax.tree.map(lambda leaf: leaf[(*named, *(slice(None),) * (leaf.ndim - axes))], self)
+
+
+def _check_index(index: tuple, batch_shape: tuple[int, ...]) -> None:
+    consuming = [item for item in index if item is not None and item is not Ellipsis]
+    if len(consuming) > len(batch_shape):
+        raise IndexError(f"a belief with leading axes {batch_shape} takes no index {index!r}.")
+    if isinstance(index[0] if index else None, int) and not -batch_shape[0] <= index[0] < batch_shape[0]:
+        # JAX would clamp it.
+        raise IndexError(f"index {index[0]} is out of bounds for leading axes {batch_shape}.")
+
+
+class AbstractGaussian(AbstractBelief):
+    """A Gaussian with a density, given by `Lambda = W^T W` and `Sigma = S S^T` in whatever form.
+
+    Everything else follows from products with `W` and `S`, so a new family implements five methods
+    and has all divergences with the others.
+    """
+
+    is_diagonal: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def whiten(self, deviation: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
+        """`W d` for vectors along the last axis."""
+
+    @abc.abstractmethod
+    def color(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
+        """`S e` for vectors along the last axis."""
+
+    @abc.abstractmethod
+    def covariance_root(self) -> Float[Array, "*lead F F"]:
+        """`S`, a square root of the covariance, as a matrix."""
+
+    @abc.abstractmethod
+    def precision_diagonal(self) -> Float[Array, "*lead F"]:
+        """Diagonal of the precision."""
+
+    @abc.abstractmethod
+    def log_det_precision(self) -> Float[Array, "*lead"]:
+        """Log-determinant of the precision."""
+
+    def perturb(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
+        return self.mean + self.color(noise)
+
+    def entropy(self) -> Float[Array, "*lead"]:
+        return 0.5 * (self.mean.shape[-1] * (1 + LOG_2PI) - self.log_det_precision())
+
+    def log_prob(self, z: Float[Array, "*shape F"]) -> Float[Array, "*out"]:
+        squared = jnp.sum(self.whiten(z - self.mean) ** 2, axis=-1)
+        return 0.5 * (self.log_det_precision() - squared - self.mean.shape[-1] * LOG_2PI)
+
+    def mahalanobis(self, other: AbstractBelief) -> Float[Array, "*out"]:
+        other = _with_density(self, other)
+        return 0.5 * jnp.sum(other.whiten(self.mean - other.mean) ** 2, axis=-1)
+
+    def kl(self, other: AbstractBelief) -> Float[Array, "*out"]:
+        other = _with_density(self, other)
+        log_ratio = self.log_det_precision() - other.log_det_precision()
+        spread = _trace_of_ratio(self, other) - self.mean.shape[-1]
+        return self.mahalanobis(other) + 0.5 * (spread + log_ratio)
+
+
+def _with_density(belief: AbstractGaussian, other: AbstractBelief) -> AbstractGaussian:
+    if not isinstance(other, AbstractGaussian):
+        raise ValueError(
+            f"the KL divergence to a {type(other).__name__} is infinite: a point belief has no density. "
+            "Use a LaplacePosterior or a VariationalPosterior to have one."
+        )
+    ours, theirs = belief.mean.shape[-1], other.mean.shape[-1]
+    if ours != theirs:
+        raise ValueError(f"other must have {ours} features, as this belief; got {theirs}.")
+    return other
+
+
+def _trace_of_ratio(p: AbstractGaussian, q: AbstractGaussian) -> Array:
+    """`tr(Lambda_q Sigma_p)`."""
+    if p.is_diagonal or q.is_diagonal:
+        # One of the two is diagonal, so only the other's diagonal counts.
+        return jnp.sum(q.precision_diagonal() * p.variance(), axis=-1)
+    columns = jnp.swapaxes(p.covariance_root(), -1, -2)
+    return jnp.sum(q[..., None].whiten(columns) ** 2, axis=(-1, -2))

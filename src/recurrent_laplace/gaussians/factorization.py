@@ -1,0 +1,214 @@
+"""Batched factorisation of small matrices, by halves, without LAPACK.
+
+Why not `jnp.linalg`: on a CPU, jaxlib 0.10 can hang for ever when two batched LAPACK calls run side
+by side in one compiled program, and a library cannot know what stands beside its call. These
+functions are made of matrix products and elementwise operations only. They act on the last two axes,
+with any leading ones, and know both modes of differentiation.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+BASE = 8
+"""Size at which halving stops; below it, elimination row by row."""
+
+
+def transpose(a: Float[Array, "*lead M N"]) -> Float[Array, "*lead N M"]:
+    """Swap the last two axes."""
+    return jnp.swapaxes(a, -1, -2)
+
+
+def _split(n: int) -> int:
+    return BASE * (((n + BASE - 1) // BASE + 1) // 2)
+
+
+def _blocks(a11: Array, a12: Array, a21: Array, a22: Array) -> Array:
+    return jnp.concatenate(
+        [jnp.concatenate([a11, a12], axis=-1), jnp.concatenate([a21, a22], axis=-1)], axis=-2
+    )
+
+
+# Cholesky factor
+
+
+def cholesky_with_added(
+    a: Float[Array, "*lead N N"],
+) -> tuple[Float[Array, "*lead N N"], Float[Array, "*lead"]]:
+    """Lower `L` with `L L^T = a + E`, and the largest entry of the diagonal `E >= 0`.
+
+    `E` is zero, exactly, unless rounding has cost `a` its positive definiteness: a pivot that falls
+    below `N * eps` times its diagonal entry is lifted to that. What was added is returned, so that it
+    can be reported. NaN in, NaN out.
+    """
+    diagonal = jnp.diagonal(a, axis1=-2, axis2=-1)
+    floor = a.shape[-1] * jnp.finfo(a.dtype).eps * diagonal
+    factor, _, added = _cholesky(a, floor, with_inverse=False)
+    return factor, added
+
+
+@jax.custom_jvp
+def cholesky(a: Float[Array, "*lead N N"]) -> Float[Array, "*lead N N"]:
+    """Lower `L` with `L L^T = a`, for symmetric positive-definite `a`."""
+    return cholesky_with_added(a)[0]
+
+
+@cholesky.defjvp
+def _cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    factor = cholesky(*primals)
+    inverse = triangular_inverse(factor)
+    (da,) = tangents
+    middle = inverse @ ((da + transpose(da)) / 2) @ transpose(inverse)
+    n = factor.shape[-1]
+    return factor, factor @ (jnp.tril(middle) * (1 - 0.5 * jnp.eye(n, dtype=factor.dtype)))
+
+
+def _cholesky(a: Array, floor: Array, with_inverse: bool) -> tuple[Array, Array, Array]:
+    n = a.shape[-1]
+    if n <= BASE:
+        return _cholesky_base(a, floor)
+    h = _split(n)
+    l11, inv11, added1 = _cholesky(a[..., :h, :h], floor[..., :h], True)
+    l21 = a[..., h:, :h] @ transpose(inv11)
+    schur = a[..., h:, h:] - l21 @ transpose(l21)
+    l22, inv22, added2 = _cholesky(schur, floor[..., h:], with_inverse)
+    zeros = jnp.zeros_like(transpose(l21))
+    inverse = inv22
+    if with_inverse:
+        inverse = _blocks(inv11, zeros, -inv22 @ (l21 @ inv11), inv22)
+    return _blocks(l11, zeros, l21, l22), inverse, jnp.maximum(added1, added2)
+
+
+def _cholesky_base(a: Array, floor: Array) -> tuple[Array, Array, Array]:
+    # Elimination on [a | I] leaves [L^T | L^-1].
+    n = a.shape[-1]
+    rows = jnp.concatenate([a, jnp.broadcast_to(jnp.eye(n, dtype=a.dtype), a.shape)], axis=-1)
+    done = []
+    added = jnp.zeros(a.shape[:-2], a.dtype)
+    for j in range(n):
+        pivot = jnp.maximum(rows[..., j, j], floor[..., j])
+        added = jnp.maximum(added, pivot - rows[..., j, j])
+        row = rows[..., j, :].at[..., j].set(pivot) * jax.lax.rsqrt(pivot)[..., None]
+        done.append(row)
+        # Column j of the factor, taken from the row by symmetry, so that only one half is used.
+        rows = rows - row[..., :n, None] * row[..., None, :]
+    out = jnp.stack(done, axis=-2)
+    return jnp.tril(transpose(out[..., :n])), jnp.tril(out[..., n:]), added
+
+
+# Inverses
+
+
+@jax.custom_jvp
+def triangular_inverse(factor: Float[Array, "*lead N N"]) -> Float[Array, "*lead N N"]:
+    """Inverse of a lower-triangular matrix."""
+    return _triangular_inverse(factor)
+
+
+@triangular_inverse.defjvp
+def _triangular_inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    inverse = triangular_inverse(*primals)
+    return inverse, -inverse @ (jnp.tril(tangents[0]) @ inverse)
+
+
+def _triangular_inverse(factor: Array) -> Array:
+    n = factor.shape[-1]
+    if n <= BASE:
+        rows = []
+        for i in range(n):
+            row = jnp.broadcast_to(jnp.eye(n, dtype=factor.dtype)[i], (*factor.shape[:-2], n))
+            for k in range(i):
+                row = row - factor[..., i, k, None] * rows[k]
+            rows.append(row / factor[..., i, i, None])
+        return jnp.stack(rows, axis=-2)
+    h = _split(n)
+    inv11 = _triangular_inverse(factor[..., :h, :h])
+    inv22 = _triangular_inverse(factor[..., h:, h:])
+    inv21 = -inv22 @ (factor[..., h:, :h] @ inv11)
+    return _blocks(inv11, jnp.zeros_like(transpose(inv21)), inv21, inv22)
+
+
+@jax.custom_jvp
+def accretive_inverse(a: Float[Array, "*lead N N"]) -> Float[Array, "*lead N N"]:
+    """Inverse of a matrix whose symmetric part is positive definite, such as `I + skew`.
+
+    Every leading block and every Schur complement of such a matrix is of that kind too, so no
+    pivoting is needed.
+    """
+    return _accretive_inverse(a)
+
+
+@accretive_inverse.defjvp
+def _accretive_inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    inverse = accretive_inverse(*primals)
+    return inverse, -inverse @ (tangents[0] @ inverse)
+
+
+def _accretive_inverse(a: Array) -> Array:
+    n = a.shape[-1]
+    if n <= BASE:
+        return _gauss_jordan(a)
+    h = _split(n)
+    inv11 = _accretive_inverse(a[..., :h, :h])
+    a12, a21 = a[..., :h, h:], a[..., h:, :h]
+    left = a21 @ inv11
+    inv22 = _accretive_inverse(a[..., h:, h:] - left @ a12)
+    upper = -(inv11 @ a12) @ inv22
+    return _blocks(inv11 - upper @ left, upper, -inv22 @ left, inv22)
+
+
+def _gauss_jordan(a: Array) -> Array:
+    n = a.shape[-1]
+    for j in range(n):
+        # One exchange step: swaps the role of the j-th unknown and the j-th right-hand side.
+        pivot = 1 / a[..., j, j]
+        column = a[..., :, j].at[..., j].set(0)
+        row = (a[..., j, :] * pivot[..., None]).at[..., j].set(pivot)
+        a = a.at[..., :, j].set(0) - column[..., None] * row[..., None, :]
+        a = a.at[..., j, :].set(row)
+    return a
+
+
+# Triangular systems
+
+
+def solve_lower(factor: Float[Array, "*lead N N"], b: Float[Array, "*#lead N"]) -> Float[Array, "*#lead N"]:
+    """`L^-1 b` by substitution, for vectors `b` along the last axis; leading axes broadcast."""
+    return _solve(factor, b, transposed=False)
+
+
+def solve_lower_transposed(
+    factor: Float[Array, "*lead N N"], b: Float[Array, "*#lead N"]
+) -> Float[Array, "*#lead N"]:
+    """`L^-T b` by substitution, for vectors `b` along the last axis; leading axes broadcast."""
+    return _solve(factor, b, transposed=True)
+
+
+def _solve(factor: Array, b: Array, transposed: bool) -> Array:
+    lead = jnp.broadcast_shapes(factor.shape[:-2], b.shape[:-1])
+    b = jnp.broadcast_to(b, (*lead, b.shape[-1]))
+    lower = jnp.tril(factor)
+
+    matrix = transpose(lower) if transposed else lower
+    return jax.lax.custom_linear_solve(
+        lambda x: jnp.einsum("...ij,...j->...i", matrix, x),
+        b,
+        lambda _, rhs: _substitute(lower, rhs, transposed),
+        lambda _, rhs: _substitute(lower, rhs, not transposed),
+    )
+
+
+def _substitute(lower: Array, b: Array, transposed: bool) -> Array:
+    n = b.shape[-1]
+    diagonal = jnp.diagonal(lower, axis1=-2, axis2=-1)
+
+    def body(step: Array, rest: Array) -> Array:
+        # `rest` holds solved entries before (transposed: after) j, remaining right-hand sides else.
+        j = n - 1 - step if transposed else step
+        x = rest[..., j] / diagonal[..., j]
+        line = lower[..., j, :] if transposed else lower[..., :, j]
+        open_ = jnp.arange(n) < j if transposed else jnp.arange(n) > j
+        rest = rest - jnp.where(open_, line * x[..., None], 0)
+        return rest.at[..., j].set(x)
+
+    return jax.lax.fori_loop(0, n, body, b)

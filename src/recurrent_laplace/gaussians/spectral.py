@@ -1,0 +1,61 @@
+"""Gaussians held by the eigenvalues and eigenvectors of their covariance."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from recurrent_laplace.gaussians.base import AbstractGaussian
+from recurrent_laplace.gaussians.factorization import accretive_inverse, transpose
+
+
+def cayley_basis(rotation: Float[Array, "*lead N"], size: int) -> Float[Array, "*lead F F"]:
+    """Orthogonal `U = (I - A)(I + A)^-1` with `A = L - L^T`, `L` strictly lower triangular.
+
+    `rotation` holds the `F (F - 1) / 2` entries of `L`, row by row. (Paper, appendix on the VRNN.)
+    """
+    rows, columns = np.tril_indices(size, -1)
+    lower = jnp.zeros((*rotation.shape[:-1], size, size), rotation.dtype).at[..., rows, columns].set(rotation)
+    eye = jnp.eye(size, dtype=rotation.dtype)
+    # (I - A)(I + A)^-1 = (2 I - (I + A))(I + A)^-1.
+    return 2 * accretive_inverse(eye + lower - transpose(lower)) - eye
+
+
+class SpectralGaussian(AbstractGaussian):
+    """`N(mean, U exp(S) U^T)` with `S = log_eigenvalues` and orthogonal `U = basis`: the VRNN's form.
+
+    ```python
+    belief = rl.SpectralGaussian(jnp.zeros(3), jnp.zeros(3), rl.cayley_basis(jnp.ones(3), 3))
+    belief.covariance()
+    ```
+    """
+
+    mean: Float[Array, "*lead F"]
+    log_eigenvalues: Float[Array, "*lead F"]
+    basis: Float[Array, "*lead F F"]
+
+    def variance(self) -> Float[Array, "*lead F"]:
+        return jnp.einsum("...fe,...e->...f", self.basis**2, jnp.exp(self.log_eigenvalues))
+
+    def covariance(self) -> Float[Array, "*lead F F"]:
+        root = self.covariance_root()
+        return root @ transpose(root)
+
+    def precision(self) -> Float[Array, "*lead F F"]:
+        root = self.basis * jnp.exp(-self.log_eigenvalues / 2)[..., None, :]
+        return root @ transpose(root)
+
+    def whiten(self, deviation: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
+        turned = jnp.einsum("...fe,...f->...e", self.basis, deviation)
+        return turned * jnp.exp(-self.log_eigenvalues / 2)
+
+    def color(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
+        return jnp.einsum("...fe,...e->...f", self.basis, noise * jnp.exp(self.log_eigenvalues / 2))
+
+    def covariance_root(self) -> Float[Array, "*lead F F"]:
+        return self.basis * jnp.exp(self.log_eigenvalues / 2)[..., None, :]
+
+    def precision_diagonal(self) -> Float[Array, "*lead F"]:
+        return jnp.einsum("...fe,...e->...f", self.basis**2, jnp.exp(-self.log_eigenvalues))
+
+    def log_det_precision(self) -> Float[Array, "*lead"]:
+        return -jnp.sum(self.log_eigenvalues, axis=-1)

@@ -1,0 +1,13 @@
+"""Layer 3: from a memory to a belief."""
+
+from recurrent_laplace.posterior.base import AbstractPosterior as AbstractPosterior
+from recurrent_laplace.posterior.cost import Cost as Cost
+from recurrent_laplace.posterior.info import Info as Info
+from recurrent_laplace.posterior.laplace import LaplacePosterior as LaplacePosterior
+from recurrent_laplace.posterior.point import PointPosterior as PointPosterior
+from recurrent_laplace.posterior.predictive import Linearized as Linearized
+from recurrent_laplace.posterior.predictive import Mixture as Mixture
+from recurrent_laplace.posterior.predictive import predict_average as predict_average
+from recurrent_laplace.posterior.predictive import predict_linearized as predict_linearized
+from recurrent_laplace.posterior.predictive import predict_mixture as predict_mixture
+from recurrent_laplace.posterior.variational import VariationalPosterior as VariationalPosterior

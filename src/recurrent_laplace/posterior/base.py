@@ -1,0 +1,106 @@
+"""Memory in, belief out."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from recurrent_laplace.cells import Memory
+from recurrent_laplace.cells.base import Carry
+from recurrent_laplace.cells.memory import select
+from recurrent_laplace.errors import check_shape
+from recurrent_laplace.gaussians import AbstractBelief
+from recurrent_laplace.posterior.cost import Cost
+from recurrent_laplace.posterior.info import Info
+
+State = Any
+
+
+class AbstractPosterior(eqx.Module):
+    """A belief over the features of a memory, after every input.
+
+    `update` is the online way, one input at a time; `unroll` is the fast way, a whole sequence at
+    once; they agree. `update_info` and `unroll_info` return an `Info` as well.
+    """
+
+    memory: eqx.AbstractVar[Memory]
+
+    @abc.abstractmethod
+    def prior(self) -> AbstractBelief:
+        """q_0, the belief before any input."""
+
+    @abc.abstractmethod
+    def init(self) -> State:
+        """The state before any input."""
+
+    @abc.abstractmethod
+    def update_info(
+        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
+    ) -> tuple[State, AbstractBelief, Info]:
+        """`update`, and an `Info` about the belief."""
+
+    @abc.abstractmethod
+    def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
+        """`unroll`, and an `Info` with a leading axis of time."""
+
+    @abc.abstractmethod
+    def cost(self, steps: int, batch: int = 1) -> Cost:
+        """What `unroll` of `batch` sequences of `steps` inputs will cost."""
+
+    def update(
+        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
+    ) -> tuple[State, AbstractBelief]:
+        """Consume one input of shape `(D,)`; `reset` forgets everything before it first."""
+        state, belief, _ = self.update_info(state, x, reset)
+        return state, belief
+
+    def unroll(self, inputs: Array, resets: Array | None = None) -> AbstractBelief:
+        """Consume inputs of shape `(T, D)`: the belief after each, with a leading axis of time.
+
+        `resets`, booleans of shape `(T,)`, act before the input of their step.
+        """
+        return self.unroll_info(inputs, resets)[0]
+
+    def consecutive_kl(
+        self, beliefs: AbstractBelief, resets: Array | None = None
+    ) -> Float[Array, " T"]:
+        """`KL(q_t || stop(q_{t-1}))` for t = 1 .. T; the first, and after a reset, from the prior."""
+        first = jax.tree.map(lambda leaf: leaf[None], self.prior())
+        previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
+        if resets is not None:
+            previous = jax.vmap(select)(resets, jax.tree.map(lambda a: jnp.repeat(a, len(beliefs), 0), first), previous)
+        return beliefs.kl(jax.lax.stop_gradient(previous))
+
+    def _check_inputs(self, inputs: Array, resets: Array | None) -> None:
+        check_shape("inputs", inputs, ("T", self.memory.cell.input_size or "D"))
+        if inputs.shape[0] == 0:
+            raise ValueError("inputs must hold at least one step; got none.")
+        if resets is not None:
+            check_shape("resets", resets, (inputs.shape[0],))
+
+
+class AbstractReadPosterior(AbstractPosterior):
+    """A posterior that is read off the carry of its step alone, whose state is that carry."""
+
+    @abc.abstractmethod
+    def read(self, h: Float[Array, "*lead H"]) -> AbstractBelief:
+        """The belief at hidden states `h`."""
+
+    def init(self) -> Carry:
+        return self.memory.init()
+
+    def update_info(
+        self, state: Carry, x: Array, reset: Bool[Array, ""] | bool = False
+    ) -> tuple[Carry, AbstractBelief, Info]:
+        state, _ = self.memory.step(select(reset, self.init(), state), x)
+        belief = self.read(self.memory.cell.hidden(state))
+        return state, belief, Info.of(x, belief)
+
+    def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
+        self._check_inputs(inputs, resets)
+        trace = self.memory.unroll(inputs, resets)
+        beliefs = self.read(jax.vmap(self.memory.cell.hidden)(trace.carries))
+        return beliefs, Info.of(inputs, beliefs)

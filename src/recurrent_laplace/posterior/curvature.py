@@ -1,0 +1,93 @@
+"""Curvature of a memory at a carry: sums of outer products of state Jacobians.
+
+`C = sum_i J_i J_i^T` over the inputs i of a window, `J_i = R dh'/dh` at that carry (paper, section
+on the Laplace approximation; docs/notation.md says why `J J^T`). Everything here is a constant for
+the optimiser.
+
+For a gated cell `dh'/dh = sum_a diag(d_a) U_a`, and there are two ways:
+
+- direct: form `J` and multiply. About `F H^2 + F^2 H` products an input.
+- Gram: `C = R [sum_ab (D_a^T D_b) o (U_a U_b^T)] R^T`, where row i of `D_a` is `d_a` for input i.
+  About `(A H)^2 / 2` products an input, and the readout only once: better from two inputs on.
+
+Other cells go the direct way with a Jacobian by forward mode.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from recurrent_laplace.cells import AbstractGatedCell, Memory
+from recurrent_laplace.cells.base import Carry
+
+Curvature = Callable[[Carry, Float[Array, "N W G"], Bool[Array, "N W"]], Array]
+"""Carries, windows of projected inputs and which of them count, all with a leading axis of steps,
+to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`."""
+
+
+def curvature_of(memory: Memory, *, window: int | None, diagonal: bool) -> Curvature:
+    """The best way to the curvature of this memory, with all that can be done once done."""
+    memory = jax.lax.stop_gradient(memory)
+    if not isinstance(memory.cell, AbstractGatedCell):
+        return _forward_mode(memory, diagonal)
+    if window == 1:
+        return _direct(memory, memory.cell, diagonal)
+    return _gram(memory, memory.cell, diagonal)
+
+
+def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
+    blocks = jnp.swapaxes(cell.jacobian_blocks(), -1, -2)
+
+    def curvature(carries: Carry, windows: Array, valid: Array) -> Array:
+        scales = jax.vmap(cell.jacobian_scales)(carries, windows[:, 0])
+        # Transposed throughout, so that the readout is one large product over all steps.
+        jacobians = sum(scales[:, a, None, :] * block for a, block in enumerate(blocks))
+        if memory.readout is not None:
+            jacobians = jacobians @ memory.readout.weight.T
+        if diagonal:
+            return jnp.sum(jacobians**2, axis=1)
+        return jnp.einsum("nkf,nkg->nfg", jacobians, jacobians)
+
+    return curvature
+
+
+def _gram(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
+    blocks = cell.jacobian_blocks()
+    # Each unordered pair once; the other half is the transpose, taken at the end.
+    pairs = [(a, b) for a in range(len(blocks)) for b in range(a, len(blocks))]
+    tables = [blocks[a] @ blocks[b].T * (0.5 if a == b else 1.0) for a, b in pairs]
+    readout = None if memory.readout is None else memory.readout.weight
+
+    def curvature(carries: Carry, windows: Array, valid: Array) -> Array:
+        scales = jax.vmap(jax.vmap(cell.jacobian_scales, in_axes=(None, 0)))(carries, windows)
+        scales = jnp.where(valid[..., None, None], scales, 0)
+        half = sum(
+            jnp.einsum("nwh,nwk->nhk", scales[:, :, a], scales[:, :, b]) * table
+            for (a, b), table in zip(pairs, tables, strict=True)
+        )
+        if readout is None:
+            return 2 * jnp.diagonal(half, axis1=1, axis2=2) if diagonal else half + jnp.swapaxes(half, 1, 2)
+        half = half @ readout.T
+        if diagonal:
+            # Never negative in exact arithmetic.
+            return jnp.maximum(2 * jnp.einsum("nhf,fh->nf", half, readout), 0)
+        half = jnp.swapaxes(half, 1, 2) @ readout.T
+        return half + jnp.swapaxes(half, 1, 2)
+
+    return curvature
+
+
+def _forward_mode(memory: Memory, diagonal: bool) -> Curvature:
+    def of_input(carry: Carry, projected: Array) -> Array:
+        jacobian = memory.project_jacobian(memory.cell.state_jacobian(carry, projected))
+        return jnp.sum(jacobian**2, axis=-1) if diagonal else jacobian @ jacobian.T
+
+    def of_step(carry: Carry, window: Array, valid: Array) -> Array:
+        first = jnp.where(valid[0], of_input(carry, window[0]), 0)
+        # One input at a time: forward mode is heavy on memory.
+        add = lambda total, now: (total + jnp.where(now[1], of_input(carry, now[0]), 0), None)  # noqa: E731
+        return jax.lax.scan(add, first, (window[1:], valid[1:]))[0]
+
+    return jax.vmap(of_step)

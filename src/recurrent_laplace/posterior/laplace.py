@@ -1,0 +1,306 @@
+"""The Laplace approximation over a recurrent state."""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from recurrent_laplace.cells import AbstractGatedCell, Memory
+from recurrent_laplace.cells.base import Carry
+from recurrent_laplace.cells.memory import Trace, select
+from recurrent_laplace.errors import check_choice, check_number, check_size
+from recurrent_laplace.gaussians import DenseGaussian, DiagonalGaussian
+from recurrent_laplace.gaussians.factorization import cholesky_with_added
+from recurrent_laplace.posterior.accumulation import RunningSum, Window
+from recurrent_laplace.posterior.base import AbstractPosterior
+from recurrent_laplace.posterior.cost import Cost, unroll_cost
+from recurrent_laplace.posterior.curvature import curvature_of
+from recurrent_laplace.posterior.info import Info
+
+CHUNK = 8
+"""Most steps whose curvatures are computed together: enough for large products, few enough for cache."""
+
+HISTORY_SEGMENTS = 4
+"""With all history, the sequence is cut so often, and each part sees only the history it can have."""
+
+HISTORY_CAPACITY = 64
+"""Inputs that a state with all history has room for at first."""
+
+
+class LaplaceState(eqx.Module):
+    """What the next step needs: the carry, the sums so far, and the window of inputs."""
+
+    carry: Carry
+    mean: Float[Array, " F"] | None
+    precision: RunningSum | None
+    window: Window | None
+
+
+class LaplacePosterior(AbstractPosterior):
+    """The belief of a recurrent network that was never told to have one.
+
+    Mean: the network's features. Precision: sums of outer products of state Jacobians,
+    `C_t = sum_i J_i J_i^T`, over the last `window` inputs re-applied at the newest carry:
+
+    | `accumulate` | precision | mean |
+    |---|---|---|
+    | `"none"` | `damping_precision I + C_t` | `phi_t` |
+    | `"precision"` | `Lambda_{t-1} + C_t` | `phi_t` |
+    | `"mean_and_precision"` | `Lambda_{t-1} + C_t` | `phi_t + mu_{t-1}` |
+
+    from `Lambda_0 = prior_stddev^-2 I`, `mu_0 = 0`. Curvatures, and the past, are constants for the
+    optimiser: gradients reach the belief through `phi_t` alone. An accumulating posterior with a
+    window of W adds each input up to W times: that is the paper's model.
+
+    **Arguments:**
+
+    - `memory`: the network.
+    - `covariance`: `"dense"`, or `"diagonal"` to keep the diagonal of the precision only.
+    - `accumulate`: a row of the table.
+    - `window`: how many inputs the curvature of a step has; None is all history, for
+      `accumulate="none"` only.
+    - `forgetting` g in (0, 1]: `Lambda_t = g Lambda_{t-1} + (1 - g) Lambda_0 + C_t`, so that a belief
+      can widen again. No effect with `accumulate="none"`.
+    - `prior_stddev` of the belief before any input.
+    - `damping_precision`: no effect when precisions accumulate.
+
+    ```python
+    posterior = rl.LaplacePosterior(memory, covariance="dense", accumulate="precision", window=1)
+    beliefs = posterior.unroll(inputs)
+    beliefs.entropy()  # (T,)
+    ```
+    """
+
+    memory: Memory
+    covariance: str = eqx.field(static=True)
+    accumulate: str = eqx.field(static=True)
+    window: int | None = eqx.field(static=True)
+    forgetting: float = eqx.field(static=True)
+    prior_stddev: float = eqx.field(static=True)
+    damping_precision: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        covariance: Literal["dense", "diagonal"] | str = "dense",
+        accumulate: Literal["none", "precision", "mean_and_precision"] | str = "precision",
+        window: int | None = 1,
+        forgetting: float = 1.0,
+        prior_stddev: float = 1.0,
+        damping_precision: float = 1.0,
+    ):
+        check_choice("covariance", covariance, ("dense", "diagonal"))
+        check_choice("accumulate", accumulate, ("none", "precision", "mean_and_precision"))
+        if window is not None:
+            check_size("window", window)
+        elif accumulate != "none":
+            raise ValueError(
+                f"window must be a whole number of at least 1 with accumulate={accumulate!r}; got None. "
+                "All history would be counted again at every step: use accumulate='none' for it."
+            )
+        check_number("forgetting", forgetting, above=0, most=1)
+        check_number("prior_stddev", prior_stddev, above=0)
+        check_number("damping_precision", damping_precision, least=0)
+        self.memory = memory
+        self.covariance = covariance
+        self.accumulate = accumulate
+        self.window = window
+        self.forgetting = forgetting
+        self.prior_stddev = prior_stddev
+        self.damping_precision = damping_precision
+
+    def prior(self) -> DiagonalGaussian | DenseGaussian:
+        size, dtype = self.memory.feature_size, self.memory.dtype
+        mean = jnp.zeros(size, dtype)
+        if self._diagonal:
+            return DiagonalGaussian(mean, self._isotropic(self.prior_stddev**-2))
+        return DenseGaussian(mean, self._isotropic(1 / self.prior_stddev))
+
+    # Online
+
+    def init(self, capacity: int = HISTORY_CAPACITY) -> LaplaceState:
+        """The state before any input.
+
+        With all history (`window=None`) it grows: `capacity` is the number of inputs it has room for.
+        Outside of a compiled function, `update` doubles it when it is full; inside, where shapes are
+        fixed, a full history is an error that says so.
+        """
+        check_size("capacity", capacity)
+        window = None
+        if self.window != 1:
+            if self.memory.cell.input_size is None:
+                raise ValueError("input_size must be given to Autodiff to keep a window online; got None.")
+            x = jax.ShapeDtypeStruct((self.memory.cell.input_size,), self.memory.dtype)
+            window = Window.start(self.window or capacity, jax.eval_shape(self.memory.cell.project, x))
+        mean = jnp.zeros(self.memory.feature_size, self.memory.dtype)
+        return LaplaceState(
+            carry=self.memory.init(),
+            mean=mean if self.accumulate == "mean_and_precision" else None,
+            precision=None if self.accumulate == "none" else self._no_precision(),
+            window=window,
+        )
+
+    def update_info(
+        self, state: LaplaceState, x: Array, reset: Bool[Array, ""] | bool = False
+    ) -> tuple[LaplaceState, DiagonalGaussian | DenseGaussian, Info]:
+        capacity = HISTORY_CAPACITY if state.window is None else state.window.size
+        state = select(reset, self.init(capacity), state)
+        carry, phi = self.memory.step(state.carry, x)
+        projected = jax.lax.stop_gradient(self.memory.cell.project(x))
+        if state.window is None:
+            window, inputs, valid = None, projected[None], jnp.ones(1, bool)
+        else:
+            window = (self._with_room(state.window) if self.window is None else state.window).push(projected)
+            inputs, valid = window.projected, window.valid()
+
+        curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
+        frozen, inputs, valid = jax.tree.map(
+            lambda leaf: leaf[None], (jax.lax.stop_gradient(carry), inputs, valid)
+        )
+        total, precisions = self._accumulate(state.precision, curvature(frozen, inputs, valid), None)
+        mean = phi if state.mean is None else phi + jax.lax.stop_gradient(state.mean)
+        belief, added = self._belief(mean, precisions[0])
+        kept = None if state.mean is None else jax.lax.stop_gradient(mean)
+        return LaplaceState(carry, kept, total, window), belief, Info.of(x, belief, added)
+
+    def _with_room(self, window: Window) -> Window:
+        if isinstance(window.count, jax.core.Tracer):
+            projected = eqx.error_if(
+                window.projected,
+                window.count >= window.size,
+                f"the history is full with {window.size} inputs, and a compiled update cannot grow it: "
+                "start with posterior.init(capacity=...) of the longest history.",
+            )
+            return Window(projected, window.count)
+        return window.doubled() if window.count >= window.size else window
+
+    # Whole sequences
+
+    def unroll_info(
+        self, inputs: Array, resets: Array | None = None
+    ) -> tuple[DiagonalGaussian | DenseGaussian, Info]:
+        self._check_inputs(inputs, resets)
+        trace = self.memory.unroll(inputs, resets)
+        means = self._means(trace.features, resets)
+        factors, added = self._precisions(jax.lax.stop_gradient(trace), resets)
+        beliefs = DiagonalGaussian(means, factors) if self._diagonal else DenseGaussian(means, factors)
+        return beliefs, Info.of(inputs, beliefs, added)
+
+    def _means(self, features: Float[Array, "T F"], resets: Array | None) -> Float[Array, "T F"]:
+        if self.accumulate != "mean_and_precision":
+            return features
+
+        def add(past: Array, now: tuple[Array, Array | None]) -> tuple[Array, Array]:
+            phi, reset = now
+            past = past if reset is None else jnp.where(reset, 0, past)
+            return past + phi, past
+
+        frozen = jax.lax.stop_gradient(features)
+        _, past = jax.lax.scan(add, jnp.zeros_like(frozen[0]), (frozen, resets))
+        return features + past
+
+    def _precisions(self, trace: Trace, resets: Array | None) -> tuple[Array, Float[Array, " T"]]:
+        """All precisions (dense: their factors), a chunk of steps at a time."""
+        steps = trace.projected.shape[0]
+        curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
+        # The first input that counts at each step: none from before the last reset.
+        start = jnp.zeros(steps, int)
+        if resets is not None:
+            start = jax.lax.cummax(jnp.where(resets, jnp.arange(steps), 0))
+
+        def run(first: int, last: int, total: RunningSum | None) -> tuple[RunningSum | None, tuple]:
+            width = last if self.window is None else min(self.window, last)
+            chunk = _chunk_size(last - first) if width == 1 else 1
+
+            def body(total: RunningSum | None, steps: Array) -> tuple[RunningSum | None, tuple]:
+                newest = last - 1 if self.window is None else steps[:, None]
+                places = newest - width + 1 + jnp.arange(width)
+                valid = (places >= start[steps, None]) & (places <= steps[:, None])
+                windows = trace.projected[jnp.broadcast_to(jnp.maximum(places, 0), valid.shape)]
+                carries = jax.tree.map(lambda leaf: leaf[steps], trace.carries)
+                resets_now = None if resets is None else resets[steps]
+                total, precisions = self._accumulate(total, curvature(carries, windows, valid), resets_now)
+                if self._diagonal:
+                    return total, (precisions, jnp.zeros(chunk, precisions.dtype))
+                return total, cholesky_with_added(precisions)
+
+            chunks = jnp.arange(first, last).reshape(-1, chunk)
+            total, out = jax.lax.scan(body, total, chunks)
+            return total, jax.tree.map(lambda leaf: leaf.reshape(last - first, *leaf.shape[2:]), out)
+
+        total = None if self.accumulate == "none" else self._no_precision()
+        if self.window is not None:
+            return run(0, steps, total)[1]
+        parts = min(HISTORY_SEGMENTS, steps)
+        ends = [steps * i // parts for i in range(parts + 1)]
+        runs = [run(first, last, None)[1] for first, last in zip(ends, ends[1:], strict=False)]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *runs)
+
+    # Shared by both ways
+
+    def _accumulate(
+        self, total: RunningSum | None, curvatures: Array, resets: Array | None
+    ) -> tuple[RunningSum | None, Array]:
+        """Curvatures of consecutive steps to precisions."""
+        if total is None:
+            return None, curvatures + self._isotropic(self.damping_precision)
+        prior = self._no_precision()
+        precisions = []
+        for i in range(curvatures.shape[0]):
+            if resets is not None:
+                total = select(resets[i], prior, total)
+            total = total.relax(self.forgetting, prior.total).add(curvatures[i])
+            precisions.append(total.value())
+        return total, jnp.stack(precisions)
+
+    def _belief(
+        self, mean: Float[Array, " F"], precision: Array
+    ) -> tuple[DiagonalGaussian | DenseGaussian, Array]:
+        if self._diagonal:
+            return DiagonalGaussian(mean, precision), jnp.zeros((), precision.dtype)
+        factor, added = cholesky_with_added(precision)
+        return DenseGaussian(mean, factor), added
+
+    @property
+    def _diagonal(self) -> bool:
+        return self.covariance == "diagonal"
+
+    def _isotropic(self, value: float) -> Array:
+        size, dtype = self.memory.feature_size, self.memory.dtype
+        return jnp.full(size, value, dtype) if self._diagonal else value * jnp.eye(size, dtype=dtype)
+
+    def _no_precision(self) -> RunningSum:
+        return RunningSum.start(self._isotropic(self.prior_stddev**-2))
+
+    def cost(self, steps: int, batch: int = 1) -> Cost:
+        h, f = self.memory.cell.hidden_size, self.memory.feature_size
+        readout = 0 if self.memory.readout is None else 1
+        outer = f if self._diagonal else f * f
+        width = (steps + 1) / 2 if self.window is None else min(self.window, steps)
+        if not isinstance(self.memory.cell, AbstractGatedCell):
+            multiplications = width * (h**3 + readout * f * h * h + outer * h)
+            working = 2 * h * h + f * h
+        elif self.window == 1:
+            blocks = self.memory.cell.jacobian_blocks().shape[0]
+            multiplications = blocks * h * h + readout * f * h * h + outer * h
+            working = _chunk_size(steps) * (h * h + f * h + 2 * f * f)
+        else:
+            blocks = self.memory.cell.jacobian_blocks().shape[0]
+            pairs = blocks * (blocks + 1) // 2
+            multiplications = pairs * (width + 1) * h * h + readout * (f * h * h + outer * h)
+            longest = steps if self.window is None else self.window
+            working = longest * 3 * blocks * h + 3 * h * h + 2 * f * h
+        if not self._diagonal:
+            multiplications += f**3 // 3
+            working += 2 * f * f
+        return unroll_cost(
+            self.memory, steps, batch, int(multiplications), f if self._diagonal else f * f, int(working)
+        )
+
+
+def _chunk_size(steps: int) -> int:
+    """The largest divisor of `steps` up to CHUNK: whole chunks need no padding, hence no copies."""
+    return max(size for size in range(1, CHUNK + 1) if steps % size == 0)

@@ -1,0 +1,85 @@
+"""The variational recurrent network."""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from recurrent_laplace.cells import Affine, Memory
+from recurrent_laplace.errors import check_choice, check_number
+from recurrent_laplace.gaussians import DiagonalGaussian, SpectralGaussian, cayley_basis
+from recurrent_laplace.posterior.base import AbstractReadPosterior
+from recurrent_laplace.posterior.cost import Cost, unroll_cost
+
+LOG_EIGENVALUE_RANGE = (-10.0, 2.0)
+
+
+class VariationalPosterior(AbstractReadPosterior):
+    """The VRNN: mean and covariance are linear heads on the hidden state, all learned.
+
+    `Sigma = U exp(S) U^T`, with `S` clipped to [-10, 2] and `U` orthogonal by a Cayley map; the
+    diagonal variant has `U = I`. The mean is the memory's own readout, so a point or Laplace
+    posterior on the same memory shares all but the covariance head.
+
+    **Arguments:** `memory`, `covariance` (`"dense"` or `"diagonal"`), `prior_stddev` of the belief
+    before any input, `key`.
+
+    ```python
+    posterior = rl.VariationalPosterior(memory, covariance="dense", key=jax.random.key(0))
+    beliefs = posterior.unroll(inputs)
+    ```
+    """
+
+    memory: Memory
+    log_eigenvalue_head: Affine
+    rotation_head: Affine | None
+    covariance: str = eqx.field(static=True)
+    prior_stddev: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        covariance: Literal["dense", "diagonal"] | str = "dense",
+        prior_stddev: float = 1.0,
+        key: Array,
+    ):
+        check_choice("covariance", covariance, ("dense", "diagonal"))
+        check_number("prior_stddev", prior_stddev, above=0)
+        hidden, size = memory.cell.hidden_size, memory.feature_size
+        key_eigenvalues, key_rotation = jax.random.split(key)
+        self.memory = memory
+        self.log_eigenvalue_head = Affine.init(hidden, size, dtype=memory.dtype, key=key_eigenvalues)
+        self.rotation_head = None
+        if covariance == "dense":
+            entries = size * (size - 1) // 2
+            self.rotation_head = Affine.init(hidden, entries, dtype=memory.dtype, key=key_rotation)
+        self.covariance = covariance
+        self.prior_stddev = prior_stddev
+
+    def prior(self) -> DiagonalGaussian | SpectralGaussian:
+        size, dtype = self.memory.feature_size, self.memory.dtype
+        mean = jnp.zeros(size, dtype)
+        if self.rotation_head is None:
+            return DiagonalGaussian(mean, jnp.full(size, self.prior_stddev**-2, dtype))
+        log_variance = jnp.full(size, 2 * jnp.log(self.prior_stddev), dtype)
+        return SpectralGaussian(mean, log_variance, jnp.eye(size, dtype=dtype))
+
+    def read(self, h: Float[Array, "*lead H"]) -> DiagonalGaussian | SpectralGaussian:
+        mean = self.memory.features(h)
+        log_eigenvalues = jnp.clip(self.log_eigenvalue_head(h), *LOG_EIGENVALUE_RANGE)
+        if self.rotation_head is None:
+            return DiagonalGaussian(mean, jnp.exp(-log_eigenvalues))
+        return SpectralGaussian(mean, log_eigenvalues, cayley_basis(self.rotation_head(h), mean.shape[-1]))
+
+    def cost(self, steps: int, batch: int = 1) -> Cost:
+        h, f = self.memory.cell.hidden_size, self.memory.feature_size
+        per_step = h * f
+        numbers = 2 * f
+        if self.rotation_head is not None:
+            # The head; an inverse by halves; its blocks, and the basis itself.
+            per_step += h * f * (f - 1) // 2 + f**3
+            numbers += f * (f - 1) // 2 + 4 * f * f
+        return unroll_cost(self.memory, steps, batch, per_step, numbers)
