@@ -1,5 +1,6 @@
 """Argument checks whose messages name the argument, what came, and what is allowed."""
 
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -32,9 +33,11 @@ def check_number(
     assert low is not None
     high = "inf)" if most == float("inf") else f"{most:g}]"
     allowed = f"{bracket}{low:g}, {high}"
-    ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    ok = ok and float("-inf") < value < float("inf") and value <= most
-    ok = ok and (value > low if above is not None else value >= low)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number = float(value)
+        ok = math.isfinite(number) and number <= most and (number > low or (number == low and above is None))
+    else:
+        ok = False
     if not ok:
         raise ValueError(f"{name} must be a number in {allowed}; got {value!r}.")
 

@@ -29,7 +29,11 @@ def init_weights(
         return jax.random.uniform(key, shape, dtype or jnp.result_type(float), -limit, limit)
 
     ih, hh, b = jax.random.split(key, 3)
-    return uniform(ih, rows, input_size), uniform(hh, rows, hidden_size), uniform(b, rows) if use_bias else None
+    return (
+        uniform(ih, rows, input_size),
+        uniform(hh, rows, hidden_size),
+        uniform(b, rows) if use_bias else None,
+    )
 
 
 class AbstractCell(eqx.Module):

@@ -55,7 +55,9 @@ class Elman(AbstractGatedCell):
     def jacobian_blocks(self) -> Float[Array, "1 H H"]:
         return self.weight_hh[None]
 
-    def jacobian_scales(self, carry: Float[Array, " H"], projected: Float[Array, " H"]) -> Float[Array, "1 H"]:
+    def jacobian_scales(
+        self, carry: Float[Array, " H"], projected: Float[Array, " H"]
+    ) -> Float[Array, "1 H"]:
         new = self.advance(carry, projected)
         slope = 1 - new**2 if self.activation == "tanh" else (new > 0).astype(new.dtype)
         return slope[None]

@@ -41,5 +41,7 @@ class Linear(AbstractGatedCell):
     def jacobian_blocks(self) -> Float[Array, "1 H H"]:
         return self.weight_hh[None]
 
-    def jacobian_scales(self, carry: Float[Array, " H"], projected: Float[Array, " H"]) -> Float[Array, "1 H"]:
+    def jacobian_scales(
+        self, carry: Float[Array, " H"], projected: Float[Array, " H"]
+    ) -> Float[Array, "1 H"]:
         return jnp.ones_like(projected)[None]

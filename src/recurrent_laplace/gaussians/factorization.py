@@ -6,6 +6,8 @@ functions are made of matrix products and elementwise operations only. They act 
 with any leading ones, and know both modes of differentiation.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -63,6 +65,7 @@ def _cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array,
     return factor, factor @ (jnp.tril(middle) * (1 - 0.5 * jnp.eye(n, dtype=factor.dtype)))
 
 
+@functools.partial(jax.jit, static_argnames="with_inverse")
 def _cholesky(a: Array, floor: Array, with_inverse: bool) -> tuple[Array, Array, Array]:
     n = a.shape[-1]
     if n <= BASE:
@@ -111,6 +114,7 @@ def _triangular_inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tu
     return inverse, -inverse @ (jnp.tril(tangents[0]) @ inverse)
 
 
+@jax.jit
 def _triangular_inverse(factor: Array) -> Array:
     n = factor.shape[-1]
     if n <= BASE:
@@ -144,6 +148,7 @@ def _accretive_inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tup
     return inverse, -inverse @ (tangents[0] @ inverse)
 
 
+@jax.jit
 def _accretive_inverse(a: Array) -> Array:
     n = a.shape[-1]
     if n <= BASE:
@@ -198,6 +203,7 @@ def _solve(factor: Array, b: Array, transposed: bool) -> Array:
     )
 
 
+@functools.partial(jax.jit, static_argnames="transposed")
 def _substitute(lower: Array, b: Array, transposed: bool) -> Array:
     n = b.shape[-1]
     diagonal = jnp.diagonal(lower, axis1=-2, axis2=-1)

@@ -2,9 +2,8 @@
 
 from typing import NoReturn
 
-from jaxtyping import Array, Float
-
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from recurrent_laplace.gaussians.base import AbstractBelief
 

@@ -37,14 +37,16 @@ class AbstractPosterior(eqx.Module):
         """The state before any input."""
 
     @abc.abstractmethod
-    def update_info(
-        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
-    ) -> tuple[State, AbstractBelief, Info]:
-        """`update`, and an `Info` about the belief."""
+    def _update(self, state: State, x: Array, reset: Bool[Array, ""]) -> tuple[State, AbstractBelief, Info]:
+        """`update_info`, traced."""
 
     @abc.abstractmethod
-    def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
-        """`unroll`, and an `Info` with a leading axis of time."""
+    def _unroll(self, inputs: Float[Array, "T D"], resets: Array | None) -> tuple[AbstractBelief, Info]:
+        """`unroll_info`, traced."""
+
+    def _with_room(self, state: State) -> State:
+        """The state, with room for one more input where it grows."""
+        return state
 
     @abc.abstractmethod
     def cost(self, steps: int, batch: int = 1) -> Cost:
@@ -57,6 +59,13 @@ class AbstractPosterior(eqx.Module):
         state, belief, _ = self.update_info(state, x, reset)
         return state, belief
 
+    def update_info(
+        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
+    ) -> tuple[State, AbstractBelief, Info]:
+        """`update`, and an `Info` about the belief."""
+        check_shape("x", x, (self.memory.cell.input_size or "D",))
+        return _compiled_update(self, self._with_room(state), x, reset)
+
     def unroll(self, inputs: Array, resets: Array | None = None) -> AbstractBelief:
         """Consume inputs of shape `(T, D)`: the belief after each, with a leading axis of time.
 
@@ -64,22 +73,41 @@ class AbstractPosterior(eqx.Module):
         """
         return self.unroll_info(inputs, resets)[0]
 
-    def consecutive_kl(
-        self, beliefs: AbstractBelief, resets: Array | None = None
-    ) -> Float[Array, " T"]:
-        """`KL(q_t || stop(q_{t-1}))` for t = 1 .. T; the first, and after a reset, from the prior."""
-        first = jax.tree.map(lambda leaf: leaf[None], self.prior())
-        previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
-        if resets is not None:
-            previous = jax.vmap(select)(resets, jax.tree.map(lambda a: jnp.repeat(a, len(beliefs), 0), first), previous)
-        return beliefs.kl(jax.lax.stop_gradient(previous))
-
-    def _check_inputs(self, inputs: Array, resets: Array | None) -> None:
+    def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
+        """`unroll`, and an `Info` with a leading axis of time."""
         check_shape("inputs", inputs, ("T", self.memory.cell.input_size or "D"))
         if inputs.shape[0] == 0:
             raise ValueError("inputs must hold at least one step; got none.")
         if resets is not None:
             check_shape("resets", resets, (inputs.shape[0],))
+        return _compiled_unroll(self, inputs, resets)
+
+    def consecutive_kl(self, beliefs: AbstractBelief, resets: Array | None = None) -> Float[Array, " T"]:
+        """`KL(q_t || stop(q_{t-1}))` for t = 1 .. T; the first, and after a reset, from the prior."""
+        first = jax.tree.map(lambda leaf: leaf[None], self.prior())
+        previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
+        if resets is not None:
+            previous = jax.vmap(select)(
+                resets, jax.tree.map(lambda a: jnp.repeat(a, len(beliefs), 0), first), previous
+            )
+        return beliefs.kl(jax.lax.stop_gradient(previous))
+
+
+# Compiled here, once for a shape, so that calls outside of a user's own `jit` are quick as well.
+
+
+@jax.jit
+def _compiled_update(
+    posterior: AbstractPosterior, state: State, x: Array, reset: Array | bool
+) -> tuple[State, AbstractBelief, Info]:
+    return posterior._update(state, x, jnp.asarray(reset))
+
+
+@jax.jit
+def _compiled_unroll(
+    posterior: AbstractPosterior, inputs: Array, resets: Array | None
+) -> tuple[AbstractBelief, Info]:
+    return posterior._unroll(inputs, resets)
 
 
 class AbstractReadPosterior(AbstractPosterior):
@@ -92,15 +120,12 @@ class AbstractReadPosterior(AbstractPosterior):
     def init(self) -> Carry:
         return self.memory.init()
 
-    def update_info(
-        self, state: Carry, x: Array, reset: Bool[Array, ""] | bool = False
-    ) -> tuple[Carry, AbstractBelief, Info]:
+    def _update(self, state: Carry, x: Array, reset: Bool[Array, ""]) -> tuple[Carry, AbstractBelief, Info]:
         state, _ = self.memory.step(select(reset, self.init(), state), x)
         belief = self.read(self.memory.cell.hidden(state))
         return state, belief, Info.of(x, belief)
 
-    def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
-        self._check_inputs(inputs, resets)
+    def _unroll(self, inputs: Float[Array, "T D"], resets: Array | None) -> tuple[AbstractBelief, Info]:
         trace = self.memory.unroll(inputs, resets)
         beliefs = self.read(jax.vmap(self.memory.cell.hidden)(trace.carries))
         return beliefs, Info.of(inputs, beliefs)

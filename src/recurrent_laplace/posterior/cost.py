@@ -7,6 +7,7 @@ import jax
 from recurrent_laplace.cells import AbstractGatedCell, Memory
 from recurrent_laplace.errors import check_size
 
+
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """Multiplications, and bytes at the peak: arguments, results and everything between."""

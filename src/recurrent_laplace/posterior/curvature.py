@@ -13,7 +13,8 @@ For a gated cell `dh'/dh = sum_a diag(d_a) U_a`, and there are two ways:
 Other cells go the direct way with a Jacobian by forward mode.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -42,8 +43,10 @@ def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvatur
 
     def curvature(carries: Carry, windows: Array, valid: Array) -> Array:
         scales = jax.vmap(cell.jacobian_scales)(carries, windows[:, 0])
+        # Without the barrier XLA computes the gates anew for every column of the Jacobian.
+        scales = jax.lax.optimization_barrier(scales)
         # Transposed throughout, so that the readout is one large product over all steps.
-        jacobians = sum(scales[:, a, None, :] * block for a, block in enumerate(blocks))
+        jacobians = _total(scales[:, a, None, :] * block for a, block in enumerate(blocks))
         if memory.readout is not None:
             jacobians = jacobians @ memory.readout.weight.T
         if diagonal:
@@ -63,7 +66,7 @@ def _gram(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
     def curvature(carries: Carry, windows: Array, valid: Array) -> Array:
         scales = jax.vmap(jax.vmap(cell.jacobian_scales, in_axes=(None, 0)))(carries, windows)
         scales = jnp.where(valid[..., None, None], scales, 0)
-        half = sum(
+        half = _total(
             jnp.einsum("nwh,nwk->nhk", scales[:, :, a], scales[:, :, b]) * table
             for (a, b), table in zip(pairs, tables, strict=True)
         )
@@ -79,15 +82,23 @@ def _gram(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
     return curvature
 
 
+def _total(terms: Iterable[Array]) -> Array:
+    return functools.reduce(jnp.add, terms)
+
+
 def _forward_mode(memory: Memory, diagonal: bool) -> Curvature:
     def of_input(carry: Carry, projected: Array) -> Array:
         jacobian = memory.project_jacobian(memory.cell.state_jacobian(carry, projected))
         return jnp.sum(jacobian**2, axis=-1) if diagonal else jacobian @ jacobian.T
 
     def of_step(carry: Carry, window: Array, valid: Array) -> Array:
-        first = jnp.where(valid[0], of_input(carry, window[0]), 0)
         # One input at a time: forward mode is heavy on memory.
-        add = lambda total, now: (total + jnp.where(now[1], of_input(carry, now[0]), 0), None)  # noqa: E731
-        return jax.lax.scan(add, first, (window[1:], valid[1:]))[0]
+        def add(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
+            projected, counts = now
+            return total + jnp.where(counts, of_input(carry, projected), 0), None
+
+        size = memory.feature_size
+        zeros = jnp.zeros((size,) if diagonal else (size, size), memory.dtype)
+        return jax.lax.scan(add, zeros, (window, valid))[0]
 
     return jax.vmap(of_step)

@@ -1,10 +1,12 @@
 """The Laplace approximation over a recurrent state."""
 
+import itertools
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.cells import AbstractGatedCell, Memory
@@ -143,8 +145,8 @@ class LaplacePosterior(AbstractPosterior):
             window=window,
         )
 
-    def update_info(
-        self, state: LaplaceState, x: Array, reset: Bool[Array, ""] | bool = False
+    def _update(
+        self, state: LaplaceState, x: Array, reset: Bool[Array, ""]
     ) -> tuple[LaplaceState, DiagonalGaussian | DenseGaussian, Info]:
         capacity = HISTORY_CAPACITY if state.window is None else state.window.size
         state = select(reset, self.init(capacity), state)
@@ -153,7 +155,7 @@ class LaplacePosterior(AbstractPosterior):
         if state.window is None:
             window, inputs, valid = None, projected[None], jnp.ones(1, bool)
         else:
-            window = (self._with_room(state.window) if self.window is None else state.window).push(projected)
+            window = (_refuse_if_full(state.window) if self.window is None else state.window).push(projected)
             inputs, valid = window.projected, window.valid()
 
         curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
@@ -166,23 +168,19 @@ class LaplacePosterior(AbstractPosterior):
         kept = None if state.mean is None else jax.lax.stop_gradient(mean)
         return LaplaceState(carry, kept, total, window), belief, Info.of(x, belief, added)
 
-    def _with_room(self, window: Window) -> Window:
-        if isinstance(window.count, jax.core.Tracer):
-            projected = eqx.error_if(
-                window.projected,
-                window.count >= window.size,
-                f"the history is full with {window.size} inputs, and a compiled update cannot grow it: "
-                "start with posterior.init(capacity=...) of the longest history.",
-            )
-            return Window(projected, window.count)
-        return window.doubled() if window.count >= window.size else window
+    def _with_room(self, state: LaplaceState) -> LaplaceState:
+        window = state.window
+        if self.window is not None or window is None or isinstance(window.count, Tracer):
+            return state
+        if window.count < window.size:
+            return state
+        return LaplaceState(state.carry, state.mean, state.precision, window.doubled())
 
     # Whole sequences
 
-    def unroll_info(
-        self, inputs: Array, resets: Array | None = None
+    def _unroll(
+        self, inputs: Float[Array, "T D"], resets: Bool[Array, " T"] | None
     ) -> tuple[DiagonalGaussian | DenseGaussian, Info]:
-        self._check_inputs(inputs, resets)
         trace = self.memory.unroll(inputs, resets)
         means = self._means(trace.features, resets)
         factors, added = self._precisions(jax.lax.stop_gradient(trace), resets)
@@ -236,7 +234,7 @@ class LaplacePosterior(AbstractPosterior):
             return run(0, steps, total)[1]
         parts = min(HISTORY_SEGMENTS, steps)
         ends = [steps * i // parts for i in range(parts + 1)]
-        runs = [run(first, last, None)[1] for first, last in zip(ends, ends[1:], strict=False)]
+        runs = [run(first, last, None)[1] for first, last in itertools.pairwise(ends)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *runs)
 
     # Shared by both ways
@@ -249,10 +247,9 @@ class LaplacePosterior(AbstractPosterior):
             return None, curvatures + self._isotropic(self.damping_precision)
         prior = self._no_precision()
         precisions = []
-        for i in range(curvatures.shape[0]):
-            if resets is not None:
-                total = select(resets[i], prior, total)
-            total = total.relax(self.forgetting, prior.total).add(curvatures[i])
+        for i, curvature in enumerate(curvatures):
+            past = total if resets is None else select(resets[i], prior, total)
+            total = past.relax(self.forgetting, prior.total).add(curvature)
             precisions.append(total.value())
         return total, jnp.stack(precisions)
 
@@ -299,6 +296,16 @@ class LaplacePosterior(AbstractPosterior):
         return unroll_cost(
             self.memory, steps, batch, int(multiplications), f if self._diagonal else f * f, int(working)
         )
+
+
+def _refuse_if_full(window: Window) -> Window:
+    projected = eqx.error_if(
+        window.projected,
+        window.count >= window.size,
+        f"the history is full with {window.size} inputs, and a compiled update cannot grow it: "
+        "start with posterior.init(capacity=...) of the longest history.",
+    )
+    return Window(projected, window.count)
 
 
 def _chunk_size(steps: int) -> int:

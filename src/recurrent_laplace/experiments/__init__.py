@@ -1,0 +1,1 @@
+"""Layer 9: configuration in, run directory out."""
