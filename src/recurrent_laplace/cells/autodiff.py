@@ -105,11 +105,13 @@ def _entries_picked_by(hidden: Callable[[Carry], Array], carry: Carry) -> tuple[
 
     def picked(shift: float) -> np.ndarray:
         with jax.ensure_compile_time_eval():
-            return np.asarray(hidden(jax.tree.unflatten(treedef, [leaf + shift for leaf in numbered])))
+            moved = [jnp.asarray(leaf + shift) for leaf in numbered]
+            return np.asarray(hidden(jax.tree.unflatten(treedef, moved)))
 
     entries = picked(0.0)
-    # A pick, and nothing but a pick, moves by 1 when every entry does, and repeats none.
-    is_pick = entries.ndim == 1 and np.array_equal(picked(1.0), entries + 1)
+    # A pick, and nothing but a pick, moves as every entry does, also below zero, and repeats none.
+    shifts = (1.0, -1.0 - starts[-1])
+    is_pick = entries.ndim == 1 and all(np.array_equal(picked(shift), entries + shift) for shift in shifts)
     is_pick = is_pick and np.isin(entries, np.arange(starts[-1])).all()
     if not is_pick or len(np.unique(entries)) != len(entries):
         shapes = [leaf.shape for leaf in leaves]

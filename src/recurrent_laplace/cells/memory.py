@@ -116,6 +116,7 @@ class Memory(eqx.Module):
 
     def unroll(self, inputs: Array, resets: Bool[Array, " T"] | None = None) -> Trace:
         """Consume a sequence of shape `(T, D)`; a reset acts before the input of its step."""
+        check_shape("inputs", inputs, ("T", self.cell.input_size or "D"))
         start = self.init()
         projected = self.cell.project(inputs)
 

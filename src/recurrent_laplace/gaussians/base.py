@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 LOG_2PI = math.log(2 * math.pi)
@@ -82,12 +83,15 @@ class AbstractBelief(eqx.Module):
 
 
 def _check_index(index: tuple, batch_shape: tuple[int, ...]) -> None:
-    consuming = [item for item in index if item is not None and item is not Ellipsis]
-    if len(consuming) > len(batch_shape):
-        raise IndexError(f"a belief with leading axes {batch_shape} takes no index {index!r}.")
-    if isinstance(index[0] if index else None, int) and not -batch_shape[0] <= index[0] < batch_shape[0]:
-        # JAX would clamp it.
-        raise IndexError(f"index {index[0]} is out of bounds for leading axes {batch_shape}.")
+    """JAX would clamp an index that is out of bounds; NumPy knows better."""
+    if any(isinstance(item, jax.Array) for item in index):
+        return
+    try:
+        np.broadcast_to(0, batch_shape)[index]
+    except IndexError as problem:
+        raise IndexError(
+            f"a belief with leading axes {batch_shape} takes no index {index}: {problem}."
+        ) from None
 
 
 class AbstractGaussian(AbstractBelief):

@@ -10,6 +10,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 BASE = 8
@@ -37,14 +38,17 @@ def _blocks(a11: Array, a12: Array, a21: Array, a22: Array) -> Array:
 def cholesky_with_added(
     a: Float[Array, "*lead N N"],
 ) -> tuple[Float[Array, "*lead N N"], Float[Array, "*lead"]]:
-    """Lower `L` with `L L^T = a + E`, and the largest entry of the diagonal `E >= 0`.
+    """Lower `L` with `L L^T = a`, and the most that had to be added to a pivot to have it.
 
-    `E` is zero, exactly, unless rounding has cost `a` its positive definiteness: a pivot that falls
-    below `N * eps` times its diagonal entry is lifted to that. What was added is returned, so that it
-    can be reported. NaN in, NaN out.
+    That is zero, exactly, unless rounding has cost `a` its positive definiteness. A pivot that falls
+    below `N * eps` times its diagonal entry says nothing any more: it is lifted to that, and its
+    direction is cut loose from the others. What was added is returned, so that it can be reported.
+    NaN in, NaN out.
     """
+    precision = jnp.finfo(a.dtype)
     diagonal = jnp.diagonal(a, axis1=-2, axis2=-1)
-    floor = a.shape[-1] * jnp.finfo(a.dtype).eps * diagonal
+    reference = jnp.where(diagonal > 0, diagonal, jnp.max(diagonal, axis=-1, keepdims=True))
+    floor = jnp.maximum(a.shape[-1] * precision.eps * reference, precision.tiny / precision.eps)
     factor, _, added = _cholesky(a, floor, with_inverse=False)
     return factor, added
 
@@ -83,19 +87,22 @@ def _cholesky(a: Array, floor: Array, with_inverse: bool) -> tuple[Array, Array,
 
 
 def _cholesky_base(a: Array, floor: Array) -> tuple[Array, Array, Array]:
-    # Elimination on [a | I] leaves [L^T | L^-1].
+    # Elimination on [a | I] leaves [L^T | L^-1]; a lifted direction has no part in the inverse, which
+    # would only spread its rounding.
     n = a.shape[-1]
     rows = jnp.concatenate([a, jnp.broadcast_to(jnp.eye(n, dtype=a.dtype), a.shape)], axis=-1)
-    done = []
-    added = jnp.zeros(a.shape[:-2], a.dtype)
+    done, lifts = [], []
     for j in range(n):
-        pivot = jnp.maximum(rows[..., j, j], floor[..., j])
-        added = jnp.maximum(added, pivot - rows[..., j, j])
-        row = rows[..., j, :].at[..., j].set(pivot) * jax.lax.rsqrt(pivot)[..., None]
+        pivot = rows[..., j, j]
+        bad = pivot <= floor[..., j]
+        lone = jnp.sqrt(floor[..., j, None]) * np.eye(2 * n, dtype=a.dtype)[j]
+        row = jnp.where(bad[..., None], lone, rows[..., j, :] * jax.lax.rsqrt(pivot)[..., None])
         done.append(row)
-        # Column j of the factor, taken from the row by symmetry, so that only one half is used.
+        lifts.append(jnp.where(bad, floor[..., j] - pivot, 0))
+        # Column j of the factor is row j, by symmetry.
         rows = rows - row[..., :n, None] * row[..., None, :]
     out = jnp.stack(done, axis=-2)
+    added = jnp.max(jnp.stack(lifts, axis=-1), axis=-1)
     return jnp.tril(transpose(out[..., :n])), jnp.tril(out[..., n:]), added
 
 
@@ -166,24 +173,25 @@ def _gauss_jordan(a: Array) -> Array:
     n = a.shape[-1]
     for j in range(n):
         # One exchange step: swaps the role of the j-th unknown and the j-th right-hand side.
-        pivot = 1 / a[..., j, j]
-        column = a[..., :, j].at[..., j].set(0)
-        row = (a[..., j, :] * pivot[..., None]).at[..., j].set(pivot)
-        a = a.at[..., :, j].set(0) - column[..., None] * row[..., None, :]
-        a = a.at[..., j, :].set(row)
+        here = np.arange(n) == j
+        pivot = 1 / a[..., j, j, None]
+        column = jnp.where(here, 0, a[..., :, j])
+        row = jnp.where(here, pivot, a[..., j, :] * pivot)
+        a = jnp.where(here, 0, a) - column[..., None] * row[..., None, :]
+        a = jnp.where(here[:, None], row[..., None, :], a)
     return a
 
 
 # Triangular systems
 
 
-def solve_lower(factor: Float[Array, "*lead N N"], b: Float[Array, "*#lead N"]) -> Float[Array, "*#lead N"]:
+def solve_lower(factor: Float[Array, "*#lead N N"], b: Float[Array, "*#lead N"]) -> Float[Array, "*#lead N"]:
     """`L^-1 b` by substitution, for vectors `b` along the last axis; leading axes broadcast."""
     return _solve(factor, b, transposed=False)
 
 
 def solve_lower_transposed(
-    factor: Float[Array, "*lead N N"], b: Float[Array, "*#lead N"]
+    factor: Float[Array, "*#lead N N"], b: Float[Array, "*#lead N"]
 ) -> Float[Array, "*#lead N"]:
     """`L^-T b` by substitution, for vectors `b` along the last axis; leading axes broadcast."""
     return _solve(factor, b, transposed=True)
@@ -215,6 +223,6 @@ def _substitute(lower: Array, b: Array, transposed: bool) -> Array:
         line = lower[..., j, :] if transposed else lower[..., :, j]
         open_ = jnp.arange(n) < j if transposed else jnp.arange(n) > j
         rest = rest - jnp.where(open_, line * x[..., None], 0)
-        return rest.at[..., j].set(x)
+        return jnp.where(jnp.arange(n) == j, x[..., None], rest)
 
     return jax.lax.fori_loop(0, n, body, b)

@@ -164,9 +164,9 @@ class LaplacePosterior(AbstractPosterior):
         )
         total, precisions = self._accumulate(state.precision, curvature(frozen, inputs, valid), None)
         mean = phi if state.mean is None else phi + jax.lax.stop_gradient(state.mean)
-        belief, added = self._belief(mean, precisions[0])
+        beliefs, added = self._beliefs(mean[None], precisions)
         kept = None if state.mean is None else jax.lax.stop_gradient(mean)
-        return LaplaceState(carry, kept, total, window), belief, Info.of(x, belief, added)
+        return LaplaceState(carry, kept, total, window), beliefs[0], Info.of(x, beliefs[0], added[0])
 
     def _with_room(self, state: LaplaceState) -> LaplaceState:
         window = state.window
@@ -183,8 +183,8 @@ class LaplacePosterior(AbstractPosterior):
     ) -> tuple[DiagonalGaussian | DenseGaussian, Info]:
         trace = self.memory.unroll(inputs, resets)
         means = self._means(trace.features, resets)
-        factors, added = self._precisions(jax.lax.stop_gradient(trace), resets)
-        beliefs = DiagonalGaussian(means, factors) if self._diagonal else DenseGaussian(means, factors)
+        precisions = self._precisions(jax.lax.stop_gradient(trace), resets)
+        beliefs, added = self._beliefs(means, precisions)
         return beliefs, Info.of(inputs, beliefs, added)
 
     def _means(self, features: Float[Array, "T F"], resets: Array | None) -> Float[Array, "T F"]:
@@ -200,8 +200,8 @@ class LaplacePosterior(AbstractPosterior):
         _, past = jax.lax.scan(add, jnp.zeros_like(frozen[0]), (frozen, resets))
         return features + past
 
-    def _precisions(self, trace: Trace, resets: Array | None) -> tuple[Array, Float[Array, " T"]]:
-        """All precisions (dense: their factors), a chunk of steps at a time."""
+    def _precisions(self, trace: Trace, resets: Array | None) -> Array:
+        """The precision after each step."""
         steps = trace.projected.shape[0]
         curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
         # The first input that counts at each step: none from before the last reset.
@@ -209,33 +209,28 @@ class LaplacePosterior(AbstractPosterior):
         if resets is not None:
             start = jax.lax.cummax(jnp.where(resets, jnp.arange(steps), 0))
 
-        def run(first: int, last: int, total: RunningSum | None) -> tuple[RunningSum | None, tuple]:
+        def run(first: int, last: int) -> Array:
             width = last if self.window is None else min(self.window, last)
             chunk = _chunk_size(last - first) if width == 1 else 1
 
-            def body(total: RunningSum | None, steps: Array) -> tuple[RunningSum | None, tuple]:
+            def body(total: RunningSum | None, steps: Array) -> tuple[RunningSum | None, Array]:
                 newest = last - 1 if self.window is None else steps[:, None]
                 places = newest - width + 1 + jnp.arange(width)
                 valid = (places >= start[steps, None]) & (places <= steps[:, None])
                 windows = trace.projected[jnp.broadcast_to(jnp.maximum(places, 0), valid.shape)]
                 carries = jax.tree.map(lambda leaf: leaf[steps], trace.carries)
                 resets_now = None if resets is None else resets[steps]
-                total, precisions = self._accumulate(total, curvature(carries, windows, valid), resets_now)
-                if self._diagonal:
-                    return total, (precisions, jnp.zeros(chunk, precisions.dtype))
-                return total, cholesky_with_added(precisions)
+                return self._accumulate(total, curvature(carries, windows, valid), resets_now)
 
-            chunks = jnp.arange(first, last).reshape(-1, chunk)
-            total, out = jax.lax.scan(body, total, chunks)
-            return total, jax.tree.map(lambda leaf: leaf.reshape(last - first, *leaf.shape[2:]), out)
+            total = None if self.accumulate == "none" else self._no_precision()
+            _, out = jax.lax.scan(body, total, jnp.arange(first, last).reshape(-1, chunk))
+            return out.reshape(last - first, *out.shape[2:])
 
-        total = None if self.accumulate == "none" else self._no_precision()
         if self.window is not None:
-            return run(0, steps, total)[1]
+            return run(0, steps)
         parts = min(HISTORY_SEGMENTS, steps)
         ends = [steps * i // parts for i in range(parts + 1)]
-        runs = [run(first, last, None)[1] for first, last in itertools.pairwise(ends)]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *runs)
+        return jnp.concatenate([run(first, last) for first, last in itertools.pairwise(ends)])
 
     # Shared by both ways
 
@@ -248,18 +243,21 @@ class LaplacePosterior(AbstractPosterior):
         prior = self._no_precision()
         precisions = []
         for i, curvature in enumerate(curvatures):
-            past = total if resets is None else select(resets[i], prior, total)
+            past: RunningSum = total if resets is None else select(resets[i], prior, total)
             total = past.relax(self.forgetting, prior.total).add(curvature)
             precisions.append(total.value())
         return total, jnp.stack(precisions)
 
-    def _belief(
-        self, mean: Float[Array, " F"], precision: Array
-    ) -> tuple[DiagonalGaussian | DenseGaussian, Array]:
+    def _beliefs(
+        self, means: Float[Array, "T F"], precisions: Array
+    ) -> tuple[DiagonalGaussian | DenseGaussian, Float[Array, " T"]]:
+        """Means and precisions to beliefs, and the precision added to have them."""
         if self._diagonal:
-            return DiagonalGaussian(mean, precision), jnp.zeros((), precision.dtype)
-        factor, added = cholesky_with_added(precision)
-        return DenseGaussian(mean, factor), added
+            return DiagonalGaussian(means, precisions), jnp.zeros(means.shape[0], means.dtype)
+        chunk = _chunk_size(means.shape[0])
+        chunks = precisions.reshape(-1, chunk, *precisions.shape[1:])
+        factors, added = jax.lax.map(cholesky_with_added, chunks)
+        return DenseGaussian(means, factors.reshape(precisions.shape)), added.reshape(-1)
 
     @property
     def _diagonal(self) -> bool:

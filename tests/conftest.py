@@ -1,0 +1,40 @@
+"""Set up before the package is imported: shapes checked at run time, float64, stable property tests."""
+
+from typing import Any
+
+import beartype
+import beartype.roar
+import jaxtyping
+
+
+def checked(function: Any) -> Any:
+    """`beartype.beartype`, but for `typing.Self`, which it refuses in methods decorated one by one.
+
+    jaxtyping's hook decorates them so; without this the package could not be imported.
+    """
+    try:
+        return beartype.beartype(function)
+    except beartype.roar.BeartypeDecorHintPep673Exception:
+        return function
+
+
+jaxtyping.install_import_hook(
+    ["recurrent_laplace.cells", "recurrent_laplace.gaussians", "recurrent_laplace.posterior"],
+    f"{__name__}.checked",
+)
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+
+hypothesis.settings.register_profile(
+    "stable",
+    deadline=None,
+    max_examples=20,
+    derandomize=True,
+    # Without a file of past examples, since `derandomize` never reads it.
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("stable")

@@ -1,0 +1,187 @@
+"""Errors name the argument, what came, and what is allowed."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import recurrent_laplace as rl
+
+KEY = jax.random.key(0)
+D, H, F = 3, 5, 4
+
+
+@functools.cache
+def memory_of() -> rl.Memory:
+    return rl.Memory(rl.GRU(D, H, key=KEY), features=F, key=KEY)
+
+
+def laplace(**options):
+    return lambda: rl.LaplacePosterior(memory_of(), **options)
+
+
+def variational(**options):
+    return lambda: rl.VariationalPosterior(memory_of(), key=KEY, **options)
+
+
+def diagonal():
+    return rl.LaplacePosterior(memory_of(), covariance="diagonal")
+
+
+COVARIANCES = "covariance must be one of 'dense', 'diagonal'; got "
+BATCH_HINT = " Modules act on one example: put jax.vmap around the call for a batch."
+CASES = {
+    "covariance": (laplace(covariance="full"), COVARIANCES + "'full'."),
+    "covariance-variational": (variational(covariance="full"), COVARIANCES + "'full'."),
+    "accumulate": (
+        laplace(accumulate="both"),
+        "accumulate must be one of 'none', 'precision', 'mean_and_precision'; got 'both'.",
+    ),
+    "window-zero": (laplace(window=0), "window must be a whole number of at least 1; got 0."),
+    "window-negative": (laplace(window=-3), "window must be a whole number of at least 1; got -3."),
+    "window-true": (laplace(window=True), "window must be a whole number of at least 1; got True."),
+    "window-all-accumulated": (
+        laplace(window=None),
+        "window must be a whole number of at least 1 with accumulate='precision'; got None.",
+    ),
+    "window-all-accumulated-means": (
+        laplace(window=None, accumulate="mean_and_precision"),
+        "with accumulate='mean_and_precision'; got None. "
+        "All history would be counted again at every step: use accumulate='none' for it.",
+    ),
+    "forgetting-zero": (laplace(forgetting=0.0), "forgetting must be a number in (0, 1]; got 0.0."),
+    "forgetting-above": (laplace(forgetting=1.5), "forgetting must be a number in (0, 1]; got 1.5."),
+    "forgetting-nan": (laplace(forgetting=float("nan")), "forgetting must be a number in (0, 1]; got nan."),
+    "damping": (
+        laplace(damping_precision=-1.0),
+        "damping_precision must be a number in [0, inf); got -1.0.",
+    ),
+    "prior-zero": (laplace(prior_stddev=0.0), "prior_stddev must be a number in (0, inf); got 0.0."),
+    "prior-negative": (laplace(prior_stddev=-1.0), "prior_stddev must be a number in (0, inf); got -1.0."),
+    "prior-infinite": (
+        laplace(prior_stddev=float("inf")),
+        "prior_stddev must be a number in (0, inf); got inf.",
+    ),
+    "prior-variational": (
+        variational(prior_stddev=0.0),
+        "prior_stddev must be a number in (0, inf); got 0.0.",
+    ),
+    "features": (
+        lambda: rl.Memory(memory_of().cell, features=0, key=KEY),
+        "features must be a whole number of at least 1; got 0.",
+    ),
+    "features-key": (
+        lambda: rl.Memory(memory_of().cell, features=4),
+        "key must be a JAX random key when features=4; got None.",
+    ),
+    "readout": (
+        lambda: rl.Memory(memory_of().cell, readout=rl.Affine.init(7, F, key=KEY)),
+        "readout.weight must have shape (features, 5); got (4, 7).",
+    ),
+    "input-size": (lambda: rl.LSTM(0, H, key=KEY), "input_size must be a whole number of at least 1; got 0."),
+    "hidden-size": (
+        lambda: rl.GRU(D, -2, key=KEY),
+        "hidden_size must be a whole number of at least 1; got -2.",
+    ),
+    "activation": (
+        lambda: rl.Elman(D, H, activation="sigmoid", key=KEY),
+        "activation must be one of 'tanh', 'relu'; got 'sigmoid'.",
+    ),
+    "inputs-size": (
+        lambda: diagonal().unroll(jnp.zeros((6, D + 1))),
+        "inputs must have shape (T, 3); got (6, 4).",
+    ),
+    "inputs-vector": (lambda: diagonal().unroll(jnp.zeros(D)), "inputs must have shape (T, 3); got (3,)."),
+    "inputs-batch": (
+        lambda: diagonal().unroll(jnp.zeros((2, 6, D))),
+        "inputs must have shape (T, 3); got (2, 6, 3)." + BATCH_HINT,
+    ),
+    "inputs-batch-point": (
+        lambda: rl.PointPosterior(memory_of()).unroll(jnp.zeros((2, 6, D))),
+        "inputs must have shape (T, 3); got (2, 6, 3)." + BATCH_HINT,
+    ),
+    "inputs-empty": (
+        lambda: diagonal().unroll(jnp.zeros((0, D))),
+        "inputs must hold at least one step; got none.",
+    ),
+    "resets": (
+        lambda: diagonal().unroll(jnp.zeros((6, D)), jnp.zeros(5, bool)),
+        "resets must have shape (6,); got (5,).",
+    ),
+    "resets-point": (
+        lambda: rl.PointPosterior(memory_of()).unroll(jnp.zeros((6, D)), jnp.zeros((6, 1), bool)),
+        "resets must have shape (6,); got (6, 1)." + BATCH_HINT,
+    ),
+    "x-size": (
+        lambda: diagonal().update(diagonal().init(), jnp.zeros(D + 1)),
+        "x must have shape (3,); got (4,).",
+    ),
+    "x-batch": (
+        lambda: diagonal().update(diagonal().init(), jnp.zeros((2, D))),
+        "x must have shape (3,); got (2, 3)." + BATCH_HINT,
+    ),
+    "x-batch-point": (
+        lambda: rl.PointPosterior(memory_of()).update(memory_of().init(), jnp.zeros((2, D))),
+        "x must have shape (3,); got (2, 3)." + BATCH_HINT,
+    ),
+    "samples": (
+        lambda: rl.predict_average(jnp.tanh, diagonal().prior(), samples=0, key=KEY),
+        "samples must be a whole number of at least 1; got 0.",
+    ),
+    "samples-mixture": (
+        lambda: rl.predict_mixture(jnp.tanh, diagonal().prior(), samples=-1, key=KEY),
+        "samples must be a whole number of at least 1; got -1.",
+    ),
+    "capacity": (
+        lambda: diagonal().init(capacity=0),
+        "capacity must be a whole number of at least 1; got 0.",
+    ),
+    "cost-steps": (lambda: diagonal().cost(0), "steps must be a whole number of at least 1; got 0."),
+    "cost-batch": (lambda: diagonal().cost(5, batch=0), "batch must be a whole number of at least 1; got 0."),
+    "autodiff-window": (
+        lambda: rl.LaplacePosterior(rl.Memory(_unknown_input()), window=3).init(),
+        "input_size must be given to Autodiff to keep a window online; got None.",
+    ),
+    "autodiff-cost": (
+        lambda: rl.LaplacePosterior(rl.Memory(_unknown_input())).cost(5),
+        "input_size must be given to Autodiff before its cost can be asked; got None.",
+    ),
+    "kl-of-sizes": (
+        lambda: diagonal().prior().kl(rl.DiagonalGaussian(jnp.zeros(2), jnp.ones(2))),
+        "other must have 4 features, as this belief; got 2.",
+    ),
+    "kl-to-a-point": (
+        lambda: diagonal().prior().kl(rl.PointBelief(jnp.zeros(F))),
+        "the KL divergence to a PointBelief is infinite",
+    ),
+}
+
+
+def _unknown_input() -> rl.Autodiff:
+    return rl.Autodiff(lambda h, x: jnp.tanh(h + jnp.sum(x)), jnp.zeros(H))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_errors_say_what_came_and_what_is_allowed(name):
+    call, text = CASES[name]
+    with pytest.raises(ValueError, match=re.escape(text)):
+        call()
+
+
+def test_resets_of_another_length_are_refused_in_the_kl():
+    posterior = diagonal()
+    beliefs = posterior.unroll(jnp.zeros((6, D)))
+    with pytest.raises(ValueError, match="resets"):
+        posterior.consecutive_kl(beliefs, jnp.zeros(5, bool))
+
+
+def test_numbers_of_numpy_are_fine():
+    """They come out of every sweep; kept static, they must not count as arrays."""
+    posterior = rl.LaplacePosterior(memory_of(), forgetting=np.float64(0.5), prior_stddev=np.float64(2.0))
+    assert posterior.forgetting == 0.5
+    assert jax.tree.structure(posterior) == jax.tree.structure(
+        rl.LaplacePosterior(memory_of(), forgetting=0.5, prior_stddev=2.0)
+    )
