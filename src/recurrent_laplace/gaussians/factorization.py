@@ -10,10 +10,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-BASE = 8
+BASE = 16
 """Size at which halving stops; below it, elimination row by row."""
 
 
@@ -24,6 +23,10 @@ def transpose(a: Float[Array, "*lead M N"]) -> Float[Array, "*lead N M"]:
 
 def _split(n: int) -> int:
     return BASE * (((n + BASE - 1) // BASE + 1) // 2)
+
+
+def _take(a: Array, index: Array, axis: int) -> Array:
+    return jax.lax.dynamic_index_in_dim(a, index, axis, keepdims=False)
 
 
 def _blocks(a11: Array, a12: Array, a21: Array, a22: Array) -> Array:
@@ -91,19 +94,22 @@ def _cholesky_base(a: Array, floor: Array) -> tuple[Array, Array, Array]:
     # would only spread its rounding.
     n = a.shape[-1]
     rows = jnp.concatenate([a, jnp.broadcast_to(jnp.eye(n, dtype=a.dtype), a.shape)], axis=-1)
-    done, lifts = [], []
-    for j in range(n):
-        pivot = rows[..., j, j]
-        bad = pivot <= floor[..., j]
-        lone = jnp.sqrt(floor[..., j, None]) * np.eye(2 * n, dtype=a.dtype)[j]
-        row = jnp.where(bad[..., None], lone, rows[..., j, :] * jax.lax.rsqrt(pivot)[..., None])
-        done.append(row)
-        lifts.append(jnp.where(bad, floor[..., j] - pivot, 0))
+
+    def body(j: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        rows, done, added = state
+        row, lowest = _take(rows, j, -2), _take(floor, j, -1)
+        pivot = _take(row, j, -1)
+        bad = pivot <= lowest
+        lone = jnp.where(jnp.arange(2 * n) == j, jnp.sqrt(lowest)[..., None], 0)
+        row = jnp.where(bad[..., None], lone, row * jax.lax.rsqrt(pivot)[..., None])
+        done = jnp.where((jnp.arange(n) == j)[:, None], row[..., None, :], done)
+        added = jnp.maximum(added, jnp.where(bad, lowest - pivot, 0))
         # Column j of the factor is row j, by symmetry.
-        rows = rows - row[..., :n, None] * row[..., None, :]
-    out = jnp.stack(done, axis=-2)
-    added = jnp.max(jnp.stack(lifts, axis=-1), axis=-1)
-    return jnp.tril(transpose(out[..., :n])), jnp.tril(out[..., n:]), added
+        return rows - row[..., :n, None] * row[..., None, :], done, added
+
+    start = (rows, jnp.zeros_like(rows), jnp.zeros(a.shape[:-2], a.dtype))
+    _, done, added = jax.lax.fori_loop(0, n, body, start)
+    return jnp.tril(transpose(done[..., :n])), jnp.tril(done[..., n:]), added
 
 
 # Inverses
@@ -125,18 +131,25 @@ def _triangular_inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tu
 def _triangular_inverse(factor: Array) -> Array:
     n = factor.shape[-1]
     if n <= BASE:
-        rows = []
-        for i in range(n):
-            row = jnp.broadcast_to(jnp.eye(n, dtype=factor.dtype)[i], (*factor.shape[:-2], n))
-            for k in range(i):
-                row = row - factor[..., i, k, None] * rows[k]
-            rows.append(row / factor[..., i, i, None])
-        return jnp.stack(rows, axis=-2)
+        return _triangular_inverse_base(factor)
     h = _split(n)
     inv11 = _triangular_inverse(factor[..., :h, :h])
     inv22 = _triangular_inverse(factor[..., h:, h:])
     inv21 = -inv22 @ (factor[..., h:, :h] @ inv11)
     return _blocks(inv11, jnp.zeros_like(transpose(inv21)), inv21, inv22)
+
+
+def _triangular_inverse_base(factor: Array) -> Array:
+    n = factor.shape[-1]
+
+    def body(i: Array, inverse: Array) -> Array:
+        # Rows from i on are still zero.
+        line = _take(factor, i, -2)
+        here = jnp.arange(n) == i
+        row = (here - jnp.einsum("...k,...kj->...j", line, inverse)) / _take(line, i, -1)[..., None]
+        return jnp.where(here[:, None], row[..., None, :], inverse)
+
+    return jax.lax.fori_loop(0, n, body, jnp.zeros_like(factor))
 
 
 @jax.custom_jvp
@@ -171,15 +184,18 @@ def _accretive_inverse(a: Array) -> Array:
 
 def _gauss_jordan(a: Array) -> Array:
     n = a.shape[-1]
-    for j in range(n):
-        # One exchange step: swaps the role of the j-th unknown and the j-th right-hand side.
-        here = np.arange(n) == j
-        pivot = 1 / a[..., j, j, None]
-        column = jnp.where(here, 0, a[..., :, j])
-        row = jnp.where(here, pivot, a[..., j, :] * pivot)
+
+    def body(j: Array, a: Array) -> Array:
+        # One exchange step: swaps the roles of the j-th unknown and the j-th right-hand side.
+        here = jnp.arange(n) == j
+        row, column = _take(a, j, -2), _take(a, j, -1)
+        pivot = 1 / _take(row, j, -1)[..., None]
+        column = jnp.where(here, 0, column)
+        row = jnp.where(here, pivot, row * pivot)
         a = jnp.where(here, 0, a) - column[..., None] * row[..., None, :]
-        a = jnp.where(here[:, None], row[..., None, :], a)
-    return a
+        return jnp.where(here[:, None], row[..., None, :], a)
+
+    return jax.lax.fori_loop(0, n, body, a)
 
 
 # Triangular systems
@@ -219,8 +235,8 @@ def _substitute(lower: Array, b: Array, transposed: bool) -> Array:
     def body(step: Array, rest: Array) -> Array:
         # `rest` holds solved entries before (transposed: after) j, remaining right-hand sides else.
         j = n - 1 - step if transposed else step
-        x = rest[..., j] / diagonal[..., j]
-        line = lower[..., j, :] if transposed else lower[..., :, j]
+        x = _take(rest, j, -1) / _take(diagonal, j, -1)
+        line = _take(lower, j, -2 if transposed else -1)
         open_ = jnp.arange(n) < j if transposed else jnp.arange(n) > j
         rest = rest - jnp.where(open_, line * x[..., None], 0)
         return jnp.where(jnp.arange(n) == j, x[..., None], rest)
