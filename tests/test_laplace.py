@@ -184,8 +184,11 @@ ALL = [("lstm", True, "dense", *combination) for combination in COMBINATIONS]
 CASES = [
     *ALL,
     *[("lstm", True, "diagonal", *road) for road in ROADS],
-    *[(*memory, "dense", *road) for memory in MEMORIES[1:] for road in ROADS],
-    *[(*memory, "diagonal", *road) for memory in MEMORIES[1:] for road in ROADS[2:]],
+    *[(*memory, "dense", *road) for memory in MEMORIES[1:] for road in ROADS[1:]],
+    *[(name, False, "diagonal", *ROADS[2]) for name in ("gru", "elman", "autodiff")],
+    # Slow to compile, in four parts.
+    ("gru", True, "diagonal", *ROADS[0]),
+    ("autodiff", False, "diagonal", *ROADS[0]),
 ]
 # Online has the same curvatures, so the cells matter less.
 UPDATE_CASES = [
@@ -320,7 +323,7 @@ def test_first_reset_changes_nothing_and_a_reset_starts_again():
         assert_close(one.precision(), other.precision())
 
 
-@hypothesis.settings(max_examples=6, deadline=None)
+@hypothesis.settings(max_examples=4, deadline=None)
 @hypothesis.given(
     name=st.sampled_from(["lstm", "gru", "elman", "linear"]),
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 10), st.one_of(st.none(), st.integers(1, 10))),
@@ -451,9 +454,9 @@ def test_a_window_tends_to_all_history(covariance):
     steps = 8
     last = {
         window: np.asarray(UNROLL(posterior(window=window), inputs_of(steps), None)[0].precision()[-1])
-        for window in (1, 2, 4, 6, steps, steps + 5, None)
+        for window in (1, 3, 6, steps, steps + 5, None)
     }
-    errors = [np.linalg.norm(last[window] - last[None]) for window in (1, 2, 4, 6)]
+    errors = [np.linalg.norm(last[window] - last[None]) for window in (1, 3, 6)]
     # What is left out is a sum of positive terms, so every input that enters brings it nearer.
     assert all(next_ < error for error, next_ in itertools.pairwise(errors))
     assert errors[-1] > 1e-3

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-BASE = 16
+BASE = 8
 """Size at which halving stops; below it, elimination row by row."""
 
 

@@ -35,7 +35,7 @@ class LaplaceState(eqx.Module):
     """What the next step needs: the carry, the sums so far, and the window of inputs."""
 
     carry: Carry
-    mean: Float[Array, " F"] | None
+    mean: RunningSum | None
     precision: RunningSum | None
     window: Window | None
 
@@ -140,8 +140,8 @@ class LaplacePosterior(AbstractPosterior):
         mean = jnp.zeros(self.memory.feature_size, self.memory.dtype)
         return LaplaceState(
             carry=self.memory.init(),
-            mean=mean if self.accumulate == "mean_and_precision" else None,
-            precision=None if self.accumulate == "none" else self._no_precision(),
+            mean=RunningSum.start(mean) if self.accumulate == "mean_and_precision" else None,
+            precision=None if self.accumulate == "none" else self._prior_precision(),
             window=window,
         )
 
@@ -150,8 +150,10 @@ class LaplacePosterior(AbstractPosterior):
     ) -> tuple[LaplaceState, DiagonalGaussian | DenseGaussian, Info]:
         capacity = HISTORY_CAPACITY if state.window is None else state.window.size
         state = select(reset, self.init(capacity), state)
-        carry, phi = self.memory.step(state.carry, x)
-        projected = jax.lax.stop_gradient(self.memory.cell.project(x))
+        projected = self.memory.cell.project(x)
+        carry = self.memory.cell.advance(state.carry, projected)
+        phi = self.memory.read(carry)
+        projected = jax.lax.stop_gradient(projected)
         if state.window is None:
             window, inputs, valid = None, projected[None], jnp.ones(1, bool)
         else:
@@ -163,10 +165,12 @@ class LaplacePosterior(AbstractPosterior):
             lambda leaf: leaf[None], (jax.lax.stop_gradient(carry), inputs, valid)
         )
         total, precisions = self._accumulate(state.precision, curvature(frozen, inputs, valid), None)
-        mean = phi if state.mean is None else phi + jax.lax.stop_gradient(state.mean)
+        mean, past = phi, state.mean
+        if past is not None:
+            mean = phi + past.value()
+            past = past.add(jax.lax.stop_gradient(phi))
         beliefs, added = self._beliefs(mean[None], precisions)
-        kept = None if state.mean is None else jax.lax.stop_gradient(mean)
-        return LaplaceState(carry, kept, total, window), beliefs[0], Info.of(x, beliefs[0], added[0])
+        return LaplaceState(carry, past, total, window), beliefs[0], Info.of(x, beliefs[0], added[0])
 
     def _with_room(self, state: LaplaceState) -> LaplaceState:
         window = state.window
@@ -191,13 +195,15 @@ class LaplacePosterior(AbstractPosterior):
         if self.accumulate != "mean_and_precision":
             return features
 
-        def add(past: Array, now: tuple[Array, Array | None]) -> tuple[Array, Array]:
-            phi, reset = now
-            past = past if reset is None else jnp.where(reset, 0, past)
-            return past + phi, past
-
         frozen = jax.lax.stop_gradient(features)
-        _, past = jax.lax.scan(add, jnp.zeros_like(frozen[0]), (frozen, resets))
+        start = RunningSum.start(jnp.zeros_like(frozen[0]))
+
+        def add(past: RunningSum, now: tuple[Array, Array | None]) -> tuple[RunningSum, Array]:
+            phi, reset = now
+            past = past if reset is None else select(reset, start, past)
+            return past.add(phi), past.value()
+
+        _, past = jax.lax.scan(add, start, (frozen, resets))
         return features + past
 
     def _precisions(self, trace: Trace, resets: Array | None) -> Array:
@@ -222,7 +228,7 @@ class LaplacePosterior(AbstractPosterior):
                 resets_now = None if resets is None else resets[steps]
                 return self._accumulate(total, curvature(carries, windows, valid), resets_now)
 
-            total = None if self.accumulate == "none" else self._no_precision()
+            total = None if self.accumulate == "none" else self._prior_precision()
             _, out = jax.lax.scan(body, total, jnp.arange(first, last).reshape(-1, chunk))
             return out.reshape(last - first, *out.shape[2:])
 
@@ -240,7 +246,7 @@ class LaplacePosterior(AbstractPosterior):
         """Curvatures of consecutive steps to precisions."""
         if total is None:
             return None, curvatures + self._isotropic(self.damping_precision)
-        prior = self._no_precision()
+        prior = self._prior_precision()
         precisions = []
         for i, curvature in enumerate(curvatures):
             past: RunningSum = total if resets is None else select(resets[i], prior, total)
@@ -267,7 +273,7 @@ class LaplacePosterior(AbstractPosterior):
         size, dtype = self.memory.feature_size, self.memory.dtype
         return jnp.full(size, value, dtype) if self._diagonal else value * jnp.eye(size, dtype=dtype)
 
-    def _no_precision(self) -> RunningSum:
+    def _prior_precision(self) -> RunningSum:
         return RunningSum.start(self._isotropic(self.prior_stddev**-2))
 
     def cost(self, steps: int, batch: int = 1) -> Cost:
