@@ -1,10 +1,16 @@
 """Set up before the package is imported: shapes checked at run time, float64, stable property tests."""
 
+import os
 from typing import Any
 
 import beartype
 import beartype.roar
 import jaxtyping
+
+
+# Compiling takes most of the time here, and a third of it goes into making code fast that runs once.
+# Tests that depend on optimised code ask for it themselves (`OPTIMISED` in test_safety.py).
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 
 def checked(function: Any) -> Any:
@@ -31,7 +37,7 @@ jax.config.update("jax_enable_x64", True)
 hypothesis.settings.register_profile(
     "stable",
     deadline=None,
-    max_examples=20,
+    max_examples=10,
     derandomize=True,
     # Without a file of past examples, since `derandomize` never reads it.
     database=None,

@@ -30,10 +30,10 @@ def command(*args: str) -> subprocess.CompletedProcess:
 
 def test_bench_writes_the_rows(tmp_path):
     out = tmp_path / "rows.json"
-    done = command("bench", "posterior", *SMALL, "--json", str(out))
+    names = ["rnn", "dense-sum"]
+    done = command("bench", "posterior", *SMALL, "--only", *names, "--json", str(out))
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())
-    names = ["rnn", "diagonal-sum", "dense-sum", "dense-window10", "dense-all"]
     assert [row["name"] for row in rows] == names
     for row in rows:
         assert set(row) == {"name", "ours_ms", "reference_ms", "ratio", "peak_mb"}

@@ -323,7 +323,7 @@ def test_first_reset_changes_nothing_and_a_reset_starts_again():
         assert_close(one.precision(), other.precision())
 
 
-@hypothesis.settings(max_examples=4, deadline=None)
+@hypothesis.settings(max_examples=3, deadline=None)
 @hypothesis.given(
     name=st.sampled_from(["lstm", "gru", "elman", "linear"]),
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 10), st.one_of(st.none(), st.integers(1, 10))),

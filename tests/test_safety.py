@@ -1,6 +1,7 @@
 """Beliefs stay usable, or `Info` says what is wrong and where; and nothing hangs."""
 
 import functools
+import os
 import pathlib
 import subprocess
 import sys
@@ -129,7 +130,11 @@ def _long_memory(dtype: str, size: float) -> rl.Memory:
     return jax.tree.map(lambda leaf: leaf.astype(dtype), scaled(memory, size))
 
 
-@eqx.filter_jit
+# What optimisation could break: a compensated sum, if it took floating point for real numbers.
+OPTIMISED = {"xla_backend_optimization_level": 3}
+
+
+@functools.partial(jax.jit, compiler_options=OPTIMISED)
 def _long_run(posterior, inputs):
     """The belief after all inputs, and a plain running sum of the same curvatures."""
     once = rl.LaplacePosterior(
@@ -234,8 +239,9 @@ def test_the_step_is_named_in_a_batch():
 def test_never_hangs():
     """In a process of its own, since what hangs could not report it."""
     script = pathlib.Path(__file__).with_name("never_hang.py")
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("finished 10 runs")
+    assert done.stdout.splitlines()[-1].startswith("finished 6 runs")

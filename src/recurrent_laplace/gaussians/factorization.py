@@ -7,6 +7,7 @@ with any leading ones, and know both modes of differentiation.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,11 @@ def _blocks(a11: Array, a12: Array, a21: Array, a22: Array) -> Array:
     )
 
 
+def smallest_precision(dtype: Any) -> float:
+    """The least that counts as positive: its inverse, and sums of such, are still finite."""
+    return float(jnp.finfo(dtype).tiny / jnp.finfo(dtype).eps)
+
+
 # Cholesky factor
 
 
@@ -45,13 +51,13 @@ def cholesky_with_added(
 
     That is zero, exactly, unless rounding has cost `a` its positive definiteness. A pivot that falls
     below `N * eps` times its diagonal entry says nothing any more: it is lifted to that, and its
-    direction is cut loose from the others. What was added is returned, so that it can be reported.
-    NaN in, NaN out.
+    direction is cut loose from the others. What was added is returned, so that it can be reported: on
+    singular matrices about that much, and in rare float32 cases up to a hundredth of the largest
+    entry. NaN in, NaN out.
     """
-    precision = jnp.finfo(a.dtype)
     diagonal = jnp.diagonal(a, axis1=-2, axis2=-1)
     reference = jnp.where(diagonal > 0, diagonal, jnp.max(diagonal, axis=-1, keepdims=True))
-    floor = jnp.maximum(a.shape[-1] * precision.eps * reference, precision.tiny / precision.eps)
+    floor = jnp.maximum(a.shape[-1] * jnp.finfo(a.dtype).eps * reference, smallest_precision(a.dtype))
     factor, _, added = _cholesky(a, floor, with_inverse=False)
     return factor, added
 
@@ -103,7 +109,7 @@ def _cholesky_base(a: Array, floor: Array) -> tuple[Array, Array, Array]:
         lone = jnp.where(jnp.arange(2 * n) == j, jnp.sqrt(lowest)[..., None], 0)
         row = jnp.where(bad[..., None], lone, row * jax.lax.rsqrt(pivot)[..., None])
         done = jnp.where((jnp.arange(n) == j)[:, None], row[..., None, :], done)
-        added = jnp.maximum(added, jnp.where(bad, lowest - pivot, 0))
+        added = jnp.maximum(added, jnp.where(pivot > lowest, 0, lowest - pivot))
         # Column j of the factor is row j, by symmetry.
         return rows - row[..., :n, None] * row[..., None, :], done, added
 

@@ -87,6 +87,7 @@ class AbstractPosterior(eqx.Module):
         first = jax.tree.map(lambda leaf: leaf[None], self.prior())
         previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
         if resets is not None:
+            check_shape("resets", resets, (len(beliefs),))
             previous = jax.vmap(select)(
                 resets, jax.tree.map(lambda a: jnp.repeat(a, len(beliefs), 0), first), previous
             )

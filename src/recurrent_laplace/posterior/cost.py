@@ -19,7 +19,7 @@ class Cost:
         return f"{self.multiplications:.2e} multiplications, {format_bytes(self.bytes)}"
 
 
-def format_bytes(count: float) -> str:
+def format_bytes(count: int | float) -> str:
     """`1234567` as `1.23 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:

@@ -40,8 +40,8 @@ class Info(eqx.Module):
         """In words: what was wrong, and at which step first. Empty in health."""
         found = []
         for bad, what in (
-            (~np.asarray(self.finite_input), "the input has NaN or infinity"),
-            (~np.asarray(self.finite_belief), "the belief has NaN or infinity"),
+            (np.logical_not(self.finite_input), "the input has NaN or infinity"),
+            (np.logical_not(self.finite_belief), "the belief has NaN or infinity"),
             (np.asarray(self.added_precision) > 0, "precision was added to keep it positive definite"),
         ):
             if bad.any():
@@ -58,7 +58,7 @@ class Info(eqx.Module):
             raise FloatingPointError("; ".join(found) + ".")
 
 
-def _place(bad: np.ndarray) -> str:
+def _place(bad: np.ndarray | np.bool_) -> str:
     """The earliest step, time being the last axis."""
     if bad.ndim == 0:
         return "this step"

@@ -14,7 +14,7 @@ from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.gaussians import DenseGaussian, DiagonalGaussian
-from recurrent_laplace.gaussians.factorization import cholesky_with_added
+from recurrent_laplace.gaussians.factorization import cholesky_with_added, smallest_precision
 from recurrent_laplace.posterior.accumulation import RunningSum, Window
 from recurrent_laplace.posterior.base import AbstractPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
@@ -109,10 +109,10 @@ class LaplacePosterior(AbstractPosterior):
         self.memory = memory
         self.covariance = covariance
         self.accumulate = accumulate
-        self.window = window
-        self.forgetting = forgetting
-        self.prior_stddev = prior_stddev
-        self.damping_precision = damping_precision
+        self.window = None if window is None else int(window)
+        self.forgetting = float(forgetting)
+        self.prior_stddev = float(prior_stddev)
+        self.damping_precision = float(damping_precision)
 
     def prior(self) -> DiagonalGaussian | DenseGaussian:
         size, dtype = self.memory.feature_size, self.memory.dtype
@@ -259,7 +259,8 @@ class LaplacePosterior(AbstractPosterior):
     ) -> tuple[DiagonalGaussian | DenseGaussian, Float[Array, " T"]]:
         """Means and precisions to beliefs, and the precision added to have them."""
         if self._diagonal:
-            return DiagonalGaussian(means, precisions), jnp.zeros(means.shape[0], means.dtype)
+            lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
+            return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
         chunk = _chunk_size(means.shape[0])
         chunks = precisions.reshape(-1, chunk, *precisions.shape[1:])
         factors, added = jax.lax.map(cholesky_with_added, chunks)
@@ -287,13 +288,13 @@ class LaplacePosterior(AbstractPosterior):
         elif self.window == 1:
             blocks = self.memory.cell.jacobian_blocks().shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
-            working = _chunk_size(steps) * (h * h + f * h + 2 * f * f)
+            working = _chunk_size(steps) * (h * h + f * h + outer)
         else:
             blocks = self.memory.cell.jacobian_blocks().shape[0]
             pairs = blocks * (blocks + 1) // 2
             multiplications = pairs * (width + 1) * h * h + readout * (f * h * h + outer * h)
             longest = steps if self.window is None else self.window
-            working = longest * 3 * blocks * h + 3 * h * h + 2 * f * h
+            working = longest * 5 * blocks * h + 4 * h * h + 3 * f * h
         if not self._diagonal:
             multiplications += f**3 // 3
             working += 2 * f * f

@@ -57,7 +57,7 @@ class VariationalPosterior(AbstractReadPosterior):
             entries = size * (size - 1) // 2
             self.rotation_head = Affine.init(hidden, entries, dtype=memory.dtype, key=key_rotation)
         self.covariance = covariance
-        self.prior_stddev = prior_stddev
+        self.prior_stddev = float(prior_stddev)
 
     def prior(self) -> DiagonalGaussian | SpectralGaussian:
         size, dtype = self.memory.feature_size, self.memory.dtype
