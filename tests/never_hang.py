@@ -13,7 +13,7 @@ import numpy as np
 
 import recurrent_laplace as rl
 
-BATCH, STEPS, INPUTS, HIDDEN, FEATURES, RUNS = 64, 50, 4, 16, 64, 6
+BATCH, STEPS, INPUTS, HIDDEN, FEATURES, RUNS = 64, 50, 4, 16, 64, 4
 
 
 def build(key: jax.Array) -> list[rl.AbstractPosterior]:

@@ -23,8 +23,17 @@ CELLS = (
 )
 GATED_CELLS = tuple(name for name in CELLS if name != "autodiff")
 MEMORIES = tuple(f"{name}{suffix}" for name in CELLS for suffix in ("", "-readout"))
-# One memory for each cell, about half of them with a readout: for tests that compile much.
-FEW_MEMORIES = tuple(name if "no-bias" in name else f"{name}-readout" for name in CELLS)
+# One memory for each kind of cell, with and without bias and readout: for tests that compile much.
+FEW_MEMORIES = (
+    "lstm-readout",
+    "lstm-no-bias",
+    "gru-readout",
+    "gru-no-bias",
+    "elman-tanh-readout",
+    "elman-relu",
+    "linear-no-bias-readout",
+    "autodiff-readout",
+)
 DENSITIES = ("diagonal", "dense", "spectral")
 BELIEFS = ("point", *DENSITIES)
 DTYPES = (jnp.float64, jnp.float32)

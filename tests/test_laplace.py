@@ -258,8 +258,8 @@ def test_options_without_effect_have_none(accumulate):
     assert np.abs(plain.precision() - other.precision()).max() > 0.1
 
 
-# T prime is above; here no step over, a whole number of chunks, and one more.
-@pytest.mark.parametrize("steps", [1, 16, 17])
+# T prime is above; here one step alone, and a whole number of chunks.
+@pytest.mark.parametrize("steps", [1, 16])
 @pytest.mark.parametrize(("accumulate", "window"), [("mean_and_precision", 1), ("none", None)])
 def test_unroll_is_updates_for_all_lengths(steps, accumulate, window):
     posterior = rl.LaplacePosterior(memory_of("gru", True), accumulate=accumulate, window=window)

@@ -241,7 +241,12 @@ def test_never_hangs():
     script = pathlib.Path(__file__).with_name("never_hang.py")
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False, env=environment
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("finished 6 runs")
+    assert done.stdout.splitlines()[-1].startswith("finished 4 runs")
