@@ -52,7 +52,9 @@ def main(out: Path) -> None:
         info.raise_if_bad()
         mean, stddev = beliefs.mean[:, 0], jnp.sqrt(beliefs.variance()[:, 0])
         axes[1].plot(time, mean, color="black", linewidth=1)
-        axes[1].fill_between(time, mean - 2 * stddev, mean + 2 * stddev, color=colour, alpha=0.25, linewidth=0)
+        axes[1].fill_between(
+            time, mean - 2 * stddev, mean + 2 * stddev, color=colour, alpha=0.25, linewidth=0
+        )
         axes[2].plot(time, beliefs.entropy(), color=colour, label=name)
         axes[3].plot(time, posterior.consecutive_kl(beliefs), color=colour)
     axes[1].set_ylabel("first feature,\nmean and 2 stddev")
@@ -77,6 +79,8 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for the picture")
     main(parser.parse_args().out)
