@@ -22,7 +22,7 @@ BIN := .venv/bin
 test: .venv/stamp-test
 	$(BIN)/python -m pytest -n 2
 
-lint: .venv/stamp-lint .venv/stamp-test
+lint: .venv/stamp-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright

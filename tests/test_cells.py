@@ -425,7 +425,7 @@ def test_autodiff_hidden_may_pick_from_several_leaves_and_flatten_them():
     )
     carry = random_carry(cell, jax.random.key(17))
     x = inputs_of(jnp.float64)
-    slope = lambda leaf: 1 - np.tanh(leaf + np.sum(x)) ** 2  # noqa: E731
+    slope = lambda leaf: 1 - np.tanh(leaf + np.sum(x)) ** 2
     expected = np.diag(np.concatenate([slope(carry["b"])[1:], slope(carry["a"]).T.ravel()]))
     assert cell.hidden_size == 6
     assert_close(cell.jacobian(carry, x), expected)

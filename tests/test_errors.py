@@ -185,3 +185,11 @@ def test_numbers_of_numpy_are_fine():
     assert jax.tree.structure(posterior) == jax.tree.structure(
         rl.LaplacePosterior(memory_of(), forgetting=0.5, prior_stddev=2.0)
     )
+
+
+def test_consecutive_kl_of_a_batch_asks_for_vmap():
+    posterior = diagonal()
+    beliefs = jax.vmap(posterior.unroll)(jnp.zeros((2, 6, D)))
+    text = f"beliefs.mean must have shape (T, {F}); got (2, 6, {F})." + BATCH_HINT
+    with pytest.raises(ValueError, match=re.escape(text)):
+        posterior.consecutive_kl(beliefs)

@@ -100,7 +100,7 @@ def facts(name: str, readout: bool, dtype: str, resets: tuple[bool, ...]):
     @jax.jit
     def jacobians(carry):
         def of_input(x):
-            new_features = lambda h: memory.step(_replace_hidden(carry, h), x)[1]  # noqa: E731
+            new_features = lambda h: memory.step(_replace_hidden(carry, h), x)[1]
             return jax.jacfwd(new_features)(_hidden(carry))
 
         return jax.vmap(of_input)(inputs)

@@ -50,7 +50,7 @@ POSTERIORS = {
 
 def variational_by_hand(posterior, h):
     """Mean and covariance at one hidden state, in NumPy."""
-    apply = lambda layer: np.asarray(layer.weight) @ h + np.asarray(layer.bias)  # noqa: E731
+    apply = lambda layer: np.asarray(layer.weight) @ h + np.asarray(layer.bias)
     mean = apply(posterior.memory.readout) if posterior.memory.readout is not None else h
     eigenvalues = np.exp(np.clip(apply(posterior.log_eigenvalue_head), -10, 2))
     size = len(mean)
@@ -174,7 +174,7 @@ def test_options_are_static():
 
 def test_a_posterior_can_be_built_in_a_traced_function():
     key = jax.random.key(4)
-    step = lambda h, x: jnp.tanh(h + jnp.sum(x))  # noqa: E731
+    step = lambda h, x: jnp.tanh(h + jnp.sum(x))
 
     @jax.jit
     def traced(memory, start, key):
@@ -317,7 +317,7 @@ def products_in(jaxpr) -> int:
 def test_the_counter_counts_as_xla_does():
     """XLA counts the body of a loop once, so its count serves where there is none."""
     a, b = jnp.ones((30, 40)), jnp.ones((40, 50))
-    product = lambda a, b: a @ b  # noqa: E731
+    product = lambda a, b: a @ b
     flops = jax.jit(product).lower(a, b).compile().cost_analysis()["flops"]
     assert flops == 2 * products_in(jax.make_jaxpr(product)(a, b).jaxpr) == 2 * 30 * 40 * 50
 

@@ -66,7 +66,7 @@ def test_linearized_is_exact_for_an_affine_head(kind, lead):
 
 def test_linearized_is_the_tangent_of_any_head():
     belief = belief_of("dense")
-    head = lambda z: jnp.tanh(affine(z) * z[0])  # noqa: E731
+    head = lambda z: jnp.tanh(affine(z) * z[0])
     jacobian = np.asarray(jax.jacfwd(head)(belief.mean))
     out = rl.predict_linearized(head, belief)
     np.testing.assert_allclose(out.mean, head(belief.mean), rtol=1e-12)
@@ -91,7 +91,7 @@ def test_monte_carlo_agrees_with_linearized_on_an_affine_head(kind):
 @pytest.mark.parametrize("kind", [*GAUSSIANS, "point"])
 def test_average_is_the_mean_of_the_heads_outputs_on_draws(kind):
     belief, key = belief_of(kind, (2,)), jax.random.key(3)
-    head = lambda z: {"logits": jnp.tanh(affine(z)), "value": jnp.sum(z**2)}  # noqa: E731
+    head = lambda z: {"logits": jnp.tanh(affine(z)), "value": jnp.sum(z**2)}
     average = rl.predict_average(head, belief, samples=6, key=key)
     components = rl.predict_mixture(head, belief, samples=6, key=key).components
     draws = np.asarray(belief.sample(key, (6,)))
@@ -134,7 +134,7 @@ def test_mixture_log_prob_of_improbable_events():
 
 def test_draws_differ_between_axes_and_follow_the_key():
     belief = rl.DiagonalGaussian(jnp.zeros((2, F)), jnp.ones((2, F)))
-    draw = lambda key: np.asarray(rl.predict_mixture(lambda z: z, belief, samples=3, key=key).components)  # noqa: E731
+    draw = lambda key: np.asarray(rl.predict_mixture(lambda z: z, belief, samples=3, key=key).components)
     one = draw(jax.random.key(0))
     assert len(np.unique(one)) == one.size
     np.testing.assert_array_equal(one, draw(jax.random.key(0)))

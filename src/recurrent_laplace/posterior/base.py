@@ -84,6 +84,7 @@ class AbstractPosterior(eqx.Module):
 
     def consecutive_kl(self, beliefs: AbstractBelief, resets: Array | None = None) -> Float[Array, " T"]:
         """`KL(q_t || stop(q_{t-1}))` for t = 1 .. T; the first, and after a reset, from the prior."""
+        check_shape("beliefs.mean", beliefs.mean, ("T", self.memory.feature_size))
         first = jax.tree.map(lambda leaf: leaf[None], self.prior())
         previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
         if resets is not None:
