@@ -20,7 +20,7 @@ BIN := .venv/bin
 	touch $@
 
 test: .venv/stamp-test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/stamp-lint
 	$(BIN)/ruff check .
