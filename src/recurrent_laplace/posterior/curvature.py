@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from recurrent_laplace.cells import AbstractGatedCell, Memory
 from recurrent_laplace.cells.base import Carry
@@ -26,6 +26,22 @@ from recurrent_laplace.cells.base import Carry
 Curvature = Callable[[Carry, Float[Array, "N W G"], Bool[Array, "N W"]], Array]
 """Carries, windows of projected inputs and which of them count, all with a leading axis of steps,
 to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`."""
+
+
+CHUNK = 4
+"""Most steps that are worked on together: enough for large products, few enough for cache."""
+
+
+def chunk_size(steps: int) -> int:
+    """The largest divisor of `steps` up to CHUNK: whole chunks need no padding, hence no copies."""
+    return max(size for size in range(1, CHUNK + 1) if steps % size == 0)
+
+
+def map_chunks(function: Callable[[Array], PyTree[Array]], steps: Float[Array, "N ..."]) -> PyTree[Array]:
+    """`function` of all steps, a chunk at a time."""
+    chunks = steps.reshape(-1, chunk_size(steps.shape[0]), *steps.shape[1:])
+    out = jax.lax.map(function, chunks)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
 
 
 def curvature_of(memory: Memory, *, window: int | None, diagonal: bool) -> Curvature:
@@ -40,18 +56,22 @@ def curvature_of(memory: Memory, *, window: int | None, diagonal: bool) -> Curva
 
 def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
     blocks = jnp.swapaxes(cell.jacobian_blocks(), -1, -2)
+    h, f = cell.hidden_size, memory.feature_size
 
-    def curvature(carries: Carry, windows: Array, valid: Array) -> Array:
-        scales = jax.vmap(cell.jacobian_scales)(carries, windows[:, 0])
-        # Without the barrier XLA computes the gates anew for every column of the Jacobian.
-        scales = jax.lax.optimization_barrier(scales)
+    def of_scales(scales: Float[Array, "N A H"]) -> Array:
         # Transposed throughout, so that the readout is one large product over all steps.
         jacobians = _total(scales[:, a, None, :] * block for a, block in enumerate(blocks))
         if memory.readout is not None:
-            jacobians = jacobians @ memory.readout.weight.T
+            jacobians = (jacobians.reshape(-1, h) @ memory.readout.weight.T).reshape(-1, h, f)
         if diagonal:
             return jnp.sum(jacobians**2, axis=1)
         return jnp.einsum("nkf,nkg->nfg", jacobians, jacobians)
+
+    def curvature(carries: Carry, windows: Array, valid: Array) -> Array:
+        # The scales of all steps at once: in the loop below, XLA would compute them anew for every
+        # column of the Jacobian.
+        scales = jax.vmap(cell.jacobian_scales)(carries, windows[:, 0])
+        return map_chunks(of_scales, scales)
 
     return curvature
 

@@ -18,11 +18,8 @@ from recurrent_laplace.gaussians.factorization import cholesky_with_added, small
 from recurrent_laplace.posterior.accumulation import RunningSum, Window
 from recurrent_laplace.posterior.base import AbstractPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
-from recurrent_laplace.posterior.curvature import curvature_of
+from recurrent_laplace.posterior.curvature import chunk_size, curvature_of, map_chunks
 from recurrent_laplace.posterior.info import Info
-
-CHUNK = 8
-"""Most steps whose curvatures are computed together: enough for large products, few enough for cache."""
 
 HISTORY_SEGMENTS = 4
 """With all history, the sequence is cut so often, and each part sees only the history it can have."""
@@ -187,7 +184,9 @@ class LaplacePosterior(AbstractPosterior):
     ) -> tuple[DiagonalGaussian | DenseGaussian, Info]:
         trace = self.memory.unroll(inputs, resets)
         means = self._means(trace.features, resets)
-        precisions = self._precisions(jax.lax.stop_gradient(trace), resets)
+        total = None if self.accumulate == "none" else self._prior_precision()
+        curvatures = self._curvatures(jax.lax.stop_gradient(trace), resets)
+        _, precisions = self._accumulate(total, curvatures, resets)
         beliefs, added = self._beliefs(means, precisions)
         return beliefs, Info.of(inputs, beliefs, added)
 
@@ -206,10 +205,12 @@ class LaplacePosterior(AbstractPosterior):
         _, past = jax.lax.scan(add, start, (frozen, resets))
         return features + past
 
-    def _precisions(self, trace: Trace, resets: Array | None) -> Array:
-        """The precision after each step."""
+    def _curvatures(self, trace: Trace, resets: Array | None) -> Array:
+        """The curvature of each step."""
         steps = trace.projected.shape[0]
         curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
+        if self.window == 1:
+            return curvature(trace.carries, trace.projected[:, None], jnp.ones((steps, 1), bool))
         # The first input that counts at each step: none from before the last reset.
         start = jnp.zeros(steps, int)
         if resets is not None:
@@ -217,20 +218,16 @@ class LaplacePosterior(AbstractPosterior):
 
         def run(first: int, last: int) -> Array:
             width = last if self.window is None else min(self.window, last)
-            chunk = _chunk_size(last - first) if width == 1 else 1
 
-            def body(total: RunningSum | None, steps: Array) -> tuple[RunningSum | None, Array]:
-                newest = last - 1 if self.window is None else steps[:, None]
+            def of_step(step: Array) -> Array:
+                newest = last - 1 if self.window is None else step
                 places = newest - width + 1 + jnp.arange(width)
-                valid = (places >= start[steps, None]) & (places <= steps[:, None])
-                windows = trace.projected[jnp.broadcast_to(jnp.maximum(places, 0), valid.shape)]
-                carries = jax.tree.map(lambda leaf: leaf[steps], trace.carries)
-                resets_now = None if resets is None else resets[steps]
-                return self._accumulate(total, curvature(carries, windows, valid), resets_now)
+                valid = (places >= start[step]) & (places <= step)
+                window = trace.projected[jnp.maximum(places, 0)]
+                carry = jax.tree.map(lambda leaf: leaf[step], trace.carries)
+                return curvature(*jax.tree.map(lambda leaf: leaf[None], (carry, window, valid)))[0]
 
-            total = None if self.accumulate == "none" else self._prior_precision()
-            _, out = jax.lax.scan(body, total, jnp.arange(first, last).reshape(-1, chunk))
-            return out.reshape(last - first, *out.shape[2:])
+            return jax.lax.map(of_step, jnp.arange(first, last))
 
         if self.window is not None:
             return run(0, steps)
@@ -243,16 +240,18 @@ class LaplacePosterior(AbstractPosterior):
     def _accumulate(
         self, total: RunningSum | None, curvatures: Array, resets: Array | None
     ) -> tuple[RunningSum | None, Array]:
-        """Curvatures of consecutive steps to precisions."""
+        """Curvatures of consecutive steps to the precision after each."""
         if total is None:
             return None, curvatures + self._isotropic(self.damping_precision)
         prior = self._prior_precision()
-        precisions = []
-        for i, curvature in enumerate(curvatures):
-            past: RunningSum = total if resets is None else select(resets[i], prior, total)
+
+        def add(total: RunningSum, now: tuple[Array, Array | None]) -> tuple[RunningSum, Array]:
+            curvature, reset = now
+            past = total if reset is None else select(reset, prior, total)
             total = past.relax(self.forgetting, prior.total).add(curvature)
-            precisions.append(total.value())
-        return total, jnp.stack(precisions)
+            return total, total.value()
+
+        return jax.lax.scan(add, total, (curvatures, resets))
 
     def _beliefs(
         self, means: Float[Array, "T F"], precisions: Array
@@ -261,10 +260,8 @@ class LaplacePosterior(AbstractPosterior):
         if self._diagonal:
             lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
             return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
-        chunk = _chunk_size(means.shape[0])
-        chunks = precisions.reshape(-1, chunk, *precisions.shape[1:])
-        factors, added = jax.lax.map(cholesky_with_added, chunks)
-        return DenseGaussian(means, factors.reshape(precisions.shape)), added.reshape(-1)
+        factors, added = map_chunks(cholesky_with_added, precisions)
+        return DenseGaussian(means, factors), added
 
     @property
     def _diagonal(self) -> bool:
@@ -288,7 +285,7 @@ class LaplacePosterior(AbstractPosterior):
         elif self.window == 1:
             blocks = self.memory.cell.jacobian_blocks().shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
-            working = _chunk_size(steps) * (h * h + f * h + outer)
+            working = chunk_size(steps) * (h * h + f * h + outer)
         else:
             blocks = self.memory.cell.jacobian_blocks().shape[0]
             pairs = blocks * (blocks + 1) // 2
@@ -311,8 +308,3 @@ def _refuse_if_full(window: Window) -> Window:
         "start with posterior.init(capacity=...) of the longest history.",
     )
     return Window(projected, window.count)
-
-
-def _chunk_size(steps: int) -> int:
-    """The largest divisor of `steps` up to CHUNK: whole chunks need no padding, hence no copies."""
-    return max(size for size in range(1, CHUNK + 1) if steps % size == 0)
