@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.cells import Memory
 from recurrent_laplace.cells.base import Carry
-from recurrent_laplace.cells.memory import select
+from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.errors import check_shape
 from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.posterior.cost import Cost
@@ -37,12 +37,18 @@ class AbstractPosterior(eqx.Module):
         """The state before any input."""
 
     @abc.abstractmethod
+    def carry(self, state: State) -> Carry:
+        """The carry of the memory in a state."""
+
+    @abc.abstractmethod
     def _update(self, state: State, x: Array, reset: Bool[Array, ""]) -> tuple[State, AbstractBelief, Info]:
         """`update_info`, traced."""
 
     @abc.abstractmethod
-    def _unroll(self, inputs: Float[Array, "T D"], resets: Array | None) -> tuple[AbstractBelief, Info]:
-        """`unroll_info`, traced."""
+    def _unroll(
+        self, inputs: Float[Array, "T D"], resets: Array | None
+    ) -> tuple[Trace, AbstractBelief, Info]:
+        """`unroll_trace`, traced."""
 
     def _with_room(self, state: State) -> State:
         """The state, with room for one more input where it grows."""
@@ -75,6 +81,13 @@ class AbstractPosterior(eqx.Module):
 
     def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
         """`unroll`, and an `Info` with a leading axis of time."""
+        _, beliefs, info = self.unroll_trace(inputs, resets)
+        return beliefs, info
+
+    def unroll_trace(
+        self, inputs: Array, resets: Array | None = None
+    ) -> tuple[Trace, AbstractBelief, Info]:
+        """`unroll_info`, and the memory's own `Trace`: for heads that see more than the belief."""
         check_shape("inputs", inputs, ("T", self.memory.cell.input_size or "D"))
         if inputs.shape[0] == 0:
             raise ValueError("inputs must hold at least one step; got none.")
@@ -108,7 +121,7 @@ def _compiled_update(
 @jax.jit
 def _compiled_unroll(
     posterior: AbstractPosterior, inputs: Array, resets: Array | None
-) -> tuple[AbstractBelief, Info]:
+) -> tuple[Trace, AbstractBelief, Info]:
     return posterior._unroll(inputs, resets)
 
 
@@ -122,12 +135,17 @@ class AbstractReadPosterior(AbstractPosterior):
     def init(self) -> Carry:
         return self.memory.init()
 
+    def carry(self, state: Carry) -> Carry:
+        return state
+
     def _update(self, state: Carry, x: Array, reset: Bool[Array, ""]) -> tuple[Carry, AbstractBelief, Info]:
         state, _ = self.memory.step(select(reset, self.init(), state), x)
         belief = self.read(self.memory.cell.hidden(state))
         return state, belief, Info.of(x, belief)
 
-    def _unroll(self, inputs: Float[Array, "T D"], resets: Array | None) -> tuple[AbstractBelief, Info]:
+    def _unroll(
+        self, inputs: Float[Array, "T D"], resets: Array | None
+    ) -> tuple[Trace, AbstractBelief, Info]:
         trace = self.memory.unroll(inputs, resets)
         beliefs = self.read(jax.vmap(self.memory.cell.hidden)(trace.carries))
-        return beliefs, Info.of(inputs, beliefs)
+        return trace, beliefs, Info.of(inputs, beliefs)

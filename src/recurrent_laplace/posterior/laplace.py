@@ -142,6 +142,9 @@ class LaplacePosterior(AbstractPosterior):
             window=window,
         )
 
+    def carry(self, state: LaplaceState) -> Carry:
+        return state.carry
+
     def _update(
         self, state: LaplaceState, x: Array, reset: Bool[Array, ""]
     ) -> tuple[LaplaceState, DiagonalGaussian | DenseGaussian, Info]:
@@ -181,14 +184,14 @@ class LaplacePosterior(AbstractPosterior):
 
     def _unroll(
         self, inputs: Float[Array, "T D"], resets: Bool[Array, " T"] | None
-    ) -> tuple[DiagonalGaussian | DenseGaussian, Info]:
+    ) -> tuple[Trace, DiagonalGaussian | DenseGaussian, Info]:
         trace = self.memory.unroll(inputs, resets)
         means = self._means(trace.features, resets)
         total = None if self.accumulate == "none" else self._prior_precision()
         curvatures = self._curvatures(jax.lax.stop_gradient(trace), resets)
         _, precisions = self._accumulate(total, curvatures, resets)
         beliefs, added = self._beliefs(means, precisions)
-        return beliefs, Info.of(inputs, beliefs, added)
+        return trace, beliefs, Info.of(inputs, beliefs, added)
 
     def _means(self, features: Float[Array, "T F"], resets: Array | None) -> Float[Array, "T F"]:
         if self.accumulate != "mean_and_precision":

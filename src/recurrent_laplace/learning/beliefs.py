@@ -1,0 +1,43 @@
+"""What both objectives ask of beliefs."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
+from recurrent_laplace.posterior import AbstractPosterior, Info
+
+
+def draw(belief: AbstractBelief, samples: int, *, key: Array) -> Float[Array, "S *lead F"]:
+    """Draws from a belief; one is as good as many where all mass is at a point."""
+    return belief.sample(key, (samples if isinstance(belief, AbstractGaussian) else 1,))
+
+
+class BeliefTerms(eqx.Module):
+    """Means over tasks and steps: consecutive KL and entropy (None: a point has none); all finite?"""
+
+    kl: Float[Array, ""] | None
+    entropy: Float[Array, ""] | None
+    finite: Bool[Array, ""]
+
+    @classmethod
+    def of(cls, posterior: AbstractPosterior, beliefs: AbstractBelief, info: Info) -> "BeliefTerms":
+        """Of beliefs with leading axes of tasks and time."""
+        finite = jnp.all(info.finite_belief)
+        if not isinstance(beliefs, AbstractGaussian):
+            return cls(None, None, finite)
+        kl = jnp.mean(jax.vmap(posterior.consecutive_kl)(beliefs))
+        return cls(kl, jnp.mean(jax.lax.stop_gradient(beliefs).entropy()), finite)
+
+    def penalty(self, beta: float) -> Float[Array, ""] | float:
+        """The KL's part of the loss."""
+        return 0.0 if self.kl is None else beta * self.kl
+
+    def metrics(self) -> dict[str, Array]:
+        """For the log: NaN stands for what has no value."""
+        nothing = jnp.full((), jnp.nan)
+        return {
+            "kl": nothing if self.kl is None else self.kl,
+            "entropy": nothing if self.entropy is None else self.entropy,
+        }

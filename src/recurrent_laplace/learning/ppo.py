@@ -1,0 +1,103 @@
+"""The control bound: recurrent PPO, and the KL between consecutive beliefs."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from recurrent_laplace.learning.beliefs import BeliefTerms, draw
+from recurrent_laplace.learning.config import LearningConfig
+from recurrent_laplace.learning.returns import advantages
+from recurrent_laplace.learning.rollout import Experience, rollout
+from recurrent_laplace.models import Agent
+from recurrent_laplace.models.agent import Behaviour
+from recurrent_laplace.tasks import AbstractControlTask
+
+
+class Batch(eqx.Module):
+    """Experience of a batch of tasks, and the advantage of each action."""
+
+    experience: Experience
+    advantage: Float[Array, "B T"]
+
+
+def gather(agent: Agent, task: AbstractControlTask, config: LearningConfig, *, key: Array) -> Batch:
+    """Fresh problems, the agent's experience in them, and its advantages."""
+    key_problem, key_rollout = jax.random.split(key)
+    problems = jax.vmap(task.sample)(jax.random.split(key_problem, config.batch))
+
+    def play(problem, key):
+        experience, _ = rollout(
+            agent,
+            task,
+            problem,
+            steps=config.steps,
+            samples=config.acting_samples,
+            policy=config.acting_policy,
+            key=key,
+        )
+        return experience
+
+    experience = jax.vmap(play)(problems, jax.random.split(key_rollout, config.batch))
+    discounts = config.discount * (1 - experience.episode_end.astype(experience.reward.dtype))
+    advantage = jax.vmap(advantages, (0, 0, 0, None))(
+        experience.reward, discounts, experience.value, config.trace_decay
+    )
+    return jax.lax.stop_gradient(Batch(experience, advantage))
+
+
+def control_loss(
+    agent: Agent,
+    batch: Batch,
+    config: LearningConfig,
+    *,
+    entropy_weight: Float[Array, ""] | float,
+    key: Array,
+) -> tuple[Float[Array, ""], tuple[dict[str, Array], Array]]:
+    """The negative bound per step, the numbers to log, and whether all beliefs were finite."""
+    then = batch.experience
+    inputs, embedded = agent.embed(then.observation, then.previous_action, then.previous_reward)
+    trace, beliefs, info = jax.vmap(agent.posterior.unroll_trace)(inputs)
+    terms = BeliefTerms.of(agent.posterior, beliefs, info)
+    hidden = jax.vmap(jax.vmap(agent.posterior.memory.cell.hidden))(trace.carries)
+    seen = agent.seen(embedded, hidden)
+    z = draw(beliefs, config.training_samples, key=key)
+    behaviour = agent.behave(z, seen)
+
+    ratio = jnp.exp(behaviour.log_prob(then.action) - then.log_prob)
+    policy_loss = -jnp.mean(clipped_objective(ratio, batch.advantage, config.clip))
+    value_loss = _value_loss(behaviour, batch)
+    policy_entropy = jnp.mean(behaviour.entropy())
+    loss = (
+        config.policy_weight * policy_loss
+        + config.value_weight * value_loss
+        - entropy_weight * policy_entropy
+        + terms.penalty(config.beta)
+    )
+    metrics = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "policy_entropy": policy_entropy,
+        "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > config.clip),
+        **terms.metrics(),
+    }
+    if agent.reward_head is not None:
+        logits = jnp.mean(agent.reward_head(z, seen), axis=0)
+        chosen = jnp.take_along_axis(logits, then.action[..., None], axis=-1)[..., 0]
+        reward_loss = jnp.mean(optax.sigmoid_binary_cross_entropy(chosen, then.reward))
+        loss = loss + config.reward_weight * reward_loss
+        metrics["reward_loss"] = reward_loss
+    return loss, (metrics, terms.finite)
+
+
+def clipped_objective(
+    ratio: Float[Array, "..."], advantage: Float[Array, "..."], clip: float
+) -> Float[Array, "..."]:
+    """PPO's pessimistic objective: no gain from moving the ratio further than `clip` from 1."""
+    return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
+
+
+def _value_loss(behaviour: Behaviour, batch: Batch) -> Float[Array, ""]:
+    target = batch.advantage + batch.experience.value[..., :-1]
+    return 0.5 * jnp.mean((behaviour.value - target) ** 2)

@@ -1,0 +1,214 @@
+"""Training as a pure function of a key."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from recurrent_laplace.errors import check_shape
+from recurrent_laplace.learning.config import Config
+from recurrent_laplace.learning.elbo import draw_pairs, regression_loss
+from recurrent_laplace.learning.optimizer import entropy_weight_at, make_optimizer
+from recurrent_laplace.learning.ppo import control_loss, gather
+from recurrent_laplace.models import Agent, Regressor
+from recurrent_laplace.tasks import AbstractControlTask, AbstractRegressionTask
+
+Model = Agent | Regressor
+
+CHUNK = 20
+"""Updates that a compiled call makes at most."""
+
+WATCHED = ("loss", "gradient", "belief")
+"""What must stay finite."""
+
+
+class TrainState(eqx.Module):
+    """All that training depends on: the same state gives the same future."""
+
+    model: Any
+    optimizer: Any
+    key: Array
+    update: Int[Array, "..."]
+
+
+class Progress(eqx.Module):
+    """What a call of `advance` did.
+
+    `metrics` has entries for `count` updates, with room for more. `finite` tells of the update after
+    those, which was not made if any of `WATCHED` is false in it.
+    """
+
+    metrics: dict[str, Float[Array, "..."]]
+    count: Int[Array, ""]
+    finite: Bool[Array, "... 3"]
+
+
+class Train:
+    """What `make_train` returns: call it with a key for a whole training, or go step by step.
+
+    - `train(key)`: the final `TrainState` and the metrics of every update, as one pure function;
+    - `train.init(key)`, then `train.advance(state, until)`: at most `CHUNK` updates in a compiled
+      call, for those who want to look, store and stop in between. The two agree.
+
+    With `keys` of shape `(seeds,)` everything gets a leading axis of seeds, in one program.
+    """
+
+    def __init__(self, config: Config):
+        config.check()
+        self.config = config
+        self.optimizer = make_optimizer(config.learning)
+        self._init = jax.jit(self._init_one)
+        self._init_seeds = jax.jit(jax.vmap(self._init_one))
+        self._advance = jax.jit(self._advance_chunk, donate_argnums=0)
+
+    def init(self, key: Array) -> TrainState:
+        """The state before the first update."""
+        return self._init_seeds(key) if key.ndim else self._init(key)
+
+    def make_model(self, key: Array) -> Model:
+        """A freshly initialised model."""
+        config, task = self.config, self.config.task
+        if isinstance(task, AbstractControlTask):
+            return Agent.init(
+                config.agent,
+                config.posterior,
+                observation_size=task.observation_size,
+                actions=task.actions,
+                policy_input=task.policy_input,
+                key=key,
+            )
+        return Regressor.init(config.agent, config.posterior, key=key)
+
+    def start_from(self, model: Model, key: Array) -> TrainState:
+        """The state before the first update of a given model, with a fresh optimiser."""
+        build = self._state_of
+        return (jax.vmap(build) if key.ndim else build)(model, key)
+
+    def advance(self, state: TrainState, until: int) -> tuple[TrainState, Progress]:
+        """Make updates until `until` of them are made, at most `CHUNK`, and none that is not finite.
+
+        The state is given away: its memory is used for the new one.
+        """
+        return self._advance(state, until)
+
+    def __call__(self, key: Array) -> tuple[TrainState, dict[str, Float[Array, "U"]]]:
+        """Train from beginning to end: pure, so that it can be put under `jit` and `vmap`."""
+        check_shape("key", key, ())
+        state = self._init_one(key)
+
+        def update(state, _):
+            state, metrics, _ = self.update(state)
+            return state, metrics
+
+        return jax.lax.scan(update, state, length=self.config.learning.updates)
+
+    def update(self, state: TrainState) -> tuple[TrainState, dict[str, Array], Bool[Array, " 3"]]:
+        """One batch of experience, and what is learned from it; traced, for one seed."""
+        key_data, key_learn = jax.random.split(jax.random.fold_in(state.key, state.update))
+        learn = self._learn_control if self._is_control else self._learn_regression
+        model, optimizer, metrics, finite = learn(state, key_data, key_learn)
+        return TrainState(model, optimizer, state.key, state.update + 1), metrics, finite
+
+    @property
+    def _is_control(self) -> bool:
+        return isinstance(self.config.task, AbstractControlTask)
+
+    def _init_one(self, key: Array) -> TrainState:
+        key_model, key_train = jax.random.split(key)
+        return self._state_of(self.make_model(key_model), key_train)
+
+    def _state_of(self, model: Model, key: Array) -> TrainState:
+        return TrainState(model, self.optimizer.init(model), key, jnp.zeros((), jnp.int32))  # pyright: ignore
+
+    def _step(self, model, optimizer, loss, *args, **kwargs):
+        """One gradient step."""
+        (value, (metrics, finite_belief)), gradient = jax.value_and_grad(loss, has_aux=True)(
+            model, *args, **kwargs
+        )
+        norm = optax.global_norm(gradient)
+        changes, optimizer = self.optimizer.update(gradient, optimizer, model)
+        model = optax.apply_updates(model, changes)
+        metrics = {"loss": value, **metrics, "gradient_norm": norm}
+        return model, optimizer, metrics, jnp.stack([jnp.isfinite(value), jnp.isfinite(norm), finite_belief])
+
+    def _learn_regression(self, state: TrainState, key_data: Array, key_learn: Array):
+        task, config = self.config.task, self.config.learning
+        assert isinstance(task, AbstractRegressionTask)
+        pairs = draw_pairs(task, batch=config.batch, steps=config.steps, key=key_data)
+        return self._step(state.model, state.optimizer, regression_loss, pairs, config, key=key_learn)
+
+    def _learn_control(self, state: TrainState, key_data: Array, key_learn: Array):
+        task, config = self.config.task, self.config.learning
+        assert isinstance(task, AbstractControlTask)
+        batch = gather(state.model, task, config, key=key_data)
+        entropy_weight = entropy_weight_at(config, state.update)
+
+        def step(now, key):
+            model, optimizer = now
+            key_order, key = jax.random.split(key)
+            orders = jnp.arange(config.batch)[None]
+            if config.minibatches > 1:
+                orders = jax.random.permutation(key_order, config.batch).reshape(config.minibatches, -1)
+
+            def on_share(now, given):
+                order, key = given
+                share = jax.tree.map(lambda leaf: leaf[order], batch) if config.minibatches > 1 else batch
+                *now, metrics, finite = self._step(
+                    *now, control_loss, share, config, entropy_weight=entropy_weight, key=key
+                )
+                return tuple(now), (metrics, finite)
+
+            return jax.lax.scan(on_share, (model, optimizer), (orders, jax.random.split(key, len(orders))))
+
+        (model, optimizer), (metrics, finite) = jax.lax.scan(
+            step, (state.model, state.optimizer), jax.random.split(key_learn, config.epochs)
+        )
+        metrics = jax.tree.map(jnp.mean, metrics)
+        metrics["return"] = jnp.mean(jnp.sum(batch.experience.reward, axis=-1))
+        metrics["cumulative_regret"] = jnp.mean(jnp.sum(batch.experience.regret, axis=-1))
+        return model, optimizer, metrics, jnp.all(finite, axis=(0, 1))
+
+    def _advance_chunk(self, state: TrainState, until: Int[Array, ""]) -> tuple[TrainState, Progress]:
+        update = jax.vmap(self.update) if state.update.ndim else self.update
+        _, shapes, _ = jax.eval_shape(update, state)
+        rows = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
+        good = jnp.ones((*state.update.shape, len(WATCHED)), bool)
+        first = jnp.max(state.update)
+
+        def wanted(now):
+            _, _, count, finite = now
+            return (count < CHUNK) & (first + count < until) & jnp.all(finite)
+
+        def body(now):
+            state, rows, count, _ = now
+            then, metrics, finite = update(state)
+            rows = jax.tree.map(lambda row, value: row.at[count].set(value), rows, metrics)
+            keep = jnp.all(finite)
+            state = jax.tree.map(lambda new, old: _where(keep, new, old), then, state)
+            return state, rows, count + keep, finite
+
+        state, rows, count, finite = jax.lax.while_loop(
+            wanted, body, (state, rows, jnp.zeros((), jnp.int32), good)
+        )
+        return state, Progress(rows, count, finite)
+
+
+def _where(condition: Array, yes: Array, no: Array) -> Array:
+    if jnp.issubdtype(yes.dtype, jax.dtypes.prng_key):
+        return no  # The key of a run never changes.
+    return jnp.where(condition, yes, no)
+
+
+def make_train(config: Config) -> Train:
+    """From a configuration to its training: a pure function of a key.
+
+    ```python
+    train = rl.make_train(rl.Config(task=rl.TwoArmBandit(), learning=rl.LearningConfig(updates=10)))
+    state, metrics = jax.jit(train)(jax.random.key(0))
+    metrics["return"]  # (10,)
+    ```
+    """
+    return Train(config)
