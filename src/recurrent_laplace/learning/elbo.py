@@ -5,10 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from recurrent_laplace.gaussians import AbstractGaussian
+from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.learning.beliefs import BeliefTerms, draw
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.models import Regressor
+from recurrent_laplace.posterior import AbstractPosterior, PointPosterior
 from recurrent_laplace.tasks import AbstractRegressionTask
 
 
@@ -39,12 +40,8 @@ def regression_loss(
     inputs = model.embed(pairs.x[:, :-1], pairs.y[:, :-1])
     _, beliefs, info = jax.vmap(posterior.unroll_trace)(inputs)
     terms = BeliefTerms.of(posterior, beliefs, info)
-    if isinstance(beliefs, AbstractGaussian):
-        first = posterior.prior()
-    else:
-        first = posterior.read(posterior.memory.cell.hidden(posterior.memory.init()))  # pyright: ignore
     batch = pairs.x.shape[0]
-    first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, 1, *leaf.shape)), first)
+    first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, 1, *leaf.shape)), first_belief(posterior))
     known = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), first, beliefs)
     prediction = model.predict(draw(known, config.training_samples, key=key), pairs.x)
     cross_entropy = -jnp.mean(prediction.log_prob(pairs.y))
@@ -56,3 +53,10 @@ def regression_loss(
         **terms.metrics(),
     }
     return loss, (metrics, terms.finite)
+
+
+def first_belief(posterior: AbstractPosterior) -> AbstractBelief:
+    """What is believed before any pair: q_0, or the features of the first carry where that is a point."""
+    if isinstance(posterior, PointPosterior):
+        return posterior.read(posterior.memory.cell.hidden(posterior.memory.init()))
+    return posterior.prior()

@@ -1,0 +1,58 @@
+"""An agent on fixed test tasks."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from recurrent_laplace.evaluation.lengths import LENGTHS, TASKS_AT_ONCE, at_lengths, test_keys
+from recurrent_laplace.gaussians import AbstractGaussian
+from recurrent_laplace.learning.rollout import rollout
+from recurrent_laplace.models import Agent
+from recurrent_laplace.tasks import AbstractControlTask
+
+Table = dict[str, Float[Array, "N L"]]
+"""For each metric a row per task and a column per length; NaN is what has no value."""
+
+
+@eqx.filter_jit
+def evaluate_control(
+    agent: Agent, task: AbstractControlTask, *, tasks: int, samples: int, policy: str, greedy: bool
+) -> Table:
+    """Let the agent act in `tasks` test problems for the longest of `LENGTHS`.
+
+    At t: `return` and `cumulative_regret` of the first t steps; `regret`, `policy_entropy`, `entropy`
+    and `kl` of step t, whose belief has seen t inputs. At 0 there is the prior's entropy alone.
+    """
+    steps = max(LENGTHS)
+
+    def one(keys: tuple[Array, Array]) -> Table:
+        key_problem, key_play = keys
+        experience, readings = rollout(
+            agent,
+            task,
+            task.sample(key_problem, test=True),
+            steps=steps,
+            samples=samples,
+            policy=policy,
+            greedy=greedy,
+            with_readings=True,
+            key=key_play,
+        )
+        assert readings is not None
+        series = {
+            "return": at_lengths(jnp.cumsum(experience.reward), first=0.0),
+            "cumulative_regret": at_lengths(jnp.cumsum(experience.regret), first=0.0),
+            "regret": at_lengths(experience.regret),
+            "policy_entropy": at_lengths(readings.policy_entropy),
+            "entropy": jnp.full(len(LENGTHS), jnp.nan),
+            "kl": jnp.full(len(LENGTHS), jnp.nan),
+        }
+        if readings.entropy is not None and readings.kl is not None:
+            prior = agent.posterior.prior()
+            assert isinstance(prior, AbstractGaussian)
+            series["entropy"] = at_lengths(readings.entropy, first=prior.entropy())
+            series["kl"] = at_lengths(readings.kl)
+        return series
+
+    return jax.lax.map(one, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))
