@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from recurrent_laplace.cells import Elman as Elman
     from recurrent_laplace.cells import Linear as Linear
     from recurrent_laplace.cells import Memory as Memory
+    from recurrent_laplace.evaluation import EvaluationConfig as EvaluationConfig
+    from recurrent_laplace.evaluation import evaluate as evaluate
     from recurrent_laplace.gaussians import AbstractBelief as AbstractBelief
     from recurrent_laplace.gaussians import AbstractGaussian as AbstractGaussian
     from recurrent_laplace.gaussians import DenseGaussian as DenseGaussian
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
     from recurrent_laplace.gaussians import PointBelief as PointBelief
     from recurrent_laplace.gaussians import SpectralGaussian as SpectralGaussian
     from recurrent_laplace.gaussians import cayley_basis as cayley_basis
+    from recurrent_laplace.learning import Config as Config
+    from recurrent_laplace.learning import LearningConfig as LearningConfig
+    from recurrent_laplace.learning import Train as Train
+    from recurrent_laplace.learning import TrainState as TrainState
+    from recurrent_laplace.learning import make_train as make_train
+    from recurrent_laplace.models import Agent as Agent
+    from recurrent_laplace.models import AgentConfig as AgentConfig
+    from recurrent_laplace.models import Behaviour as Behaviour
+    from recurrent_laplace.models import PosteriorConfig as PosteriorConfig
+    from recurrent_laplace.models import Prediction as Prediction
+    from recurrent_laplace.models import Regressor as Regressor
+    from recurrent_laplace.models import with_posterior as with_posterior
     from recurrent_laplace.posterior import AbstractPosterior as AbstractPosterior
     from recurrent_laplace.posterior import Cost as Cost
     from recurrent_laplace.posterior import Info as Info
@@ -34,6 +48,18 @@ if TYPE_CHECKING:
     from recurrent_laplace.posterior import predict_average as predict_average
     from recurrent_laplace.posterior import predict_linearized as predict_linearized
     from recurrent_laplace.posterior import predict_mixture as predict_mixture
+    from recurrent_laplace.tasks import AbstractBandit as AbstractBandit
+    from recurrent_laplace.tasks import AbstractControlTask as AbstractControlTask
+    from recurrent_laplace.tasks import AbstractRegressionTask as AbstractRegressionTask
+    from recurrent_laplace.tasks import AbstractTask as AbstractTask
+    from recurrent_laplace.tasks import BetaBandit as BetaBandit
+    from recurrent_laplace.tasks import DirichletBandit as DirichletBandit
+    from recurrent_laplace.tasks import Gridworld as Gridworld
+    from recurrent_laplace.tasks import Regression as Regression
+    from recurrent_laplace.tasks import Step as Step
+    from recurrent_laplace.tasks import TwoArmBandit as TwoArmBandit
+    from recurrent_laplace.tasks import make_task as make_task
+    from recurrent_laplace.tasks import register_task as register_task
 
 __version__ = "0.1.0"
 
@@ -43,6 +69,12 @@ _HOME = {
     "SpectralGaussian cayley_basis",
     "posterior": "AbstractPosterior Cost Info LaplacePosterior Linearized Mixture PointPosterior "
     "VariationalPosterior predict_average predict_linearized predict_mixture",
+    "models": "Agent AgentConfig Behaviour PosteriorConfig Prediction Regressor with_posterior",
+    "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
+    "BetaBandit DirichletBandit Gridworld Regression Step TwoArmBandit make_task "
+    "register_task",
+    "learning": "Config LearningConfig Train TrainState make_train",
+    "evaluation": "EvaluationConfig evaluate",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 

@@ -1,5 +1,7 @@
 """An agent on fixed test tasks."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,13 @@ Table = dict[str, Float[Array, "N L"]]
 
 @eqx.filter_jit
 def evaluate_control(
-    agent: Agent, task: AbstractControlTask, *, tasks: int, samples: int, policy: str, greedy: bool
+    agent: Agent,
+    task: AbstractControlTask,
+    *,
+    tasks: int,
+    samples: int,
+    policy: Literal["average", "mixture"],
+    greedy: bool,
 ) -> Table:
     """Let the agent act in `tasks` test problems for the longest of `LENGTHS`.
 

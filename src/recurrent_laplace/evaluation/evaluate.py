@@ -67,6 +67,6 @@ def check_fit(model: Agent | Regressor, task: AbstractTask) -> None:
     observed = model.observation_embedder.mlp.layers[0].weight.shape[-1]
     if (observed, model.actions) != (task.observation_size, task.actions):
         raise ValueError(
-            f"task {task.name!r} has observations of size {task.observation_size} and {task.actions} actions; "
-            f"this agent was trained with {observed} and {model.actions}."
+            f"task {task.name!r} has observations of size {task.observation_size} and {task.actions} "
+            f"actions; this agent was trained with {observed} and {model.actions}."
         )

@@ -14,7 +14,7 @@ class Interval(NamedTuple):
     mean: float
     low: float
     high: float
-    count: int
+    units: int
 
 
 def mean_interval(values: np.ndarray, confidence: float = CONFIDENCE) -> Interval:

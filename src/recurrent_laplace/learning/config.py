@@ -90,10 +90,10 @@ class Config:
     ```
     """
 
-    task: AbstractTask = Gridworld()
-    agent: AgentConfig = AgentConfig()
-    posterior: PosteriorConfig = PosteriorConfig()
-    learning: LearningConfig = LearningConfig()
+    task: AbstractTask = dataclasses.field(default_factory=Gridworld)
+    agent: AgentConfig = dataclasses.field(default_factory=AgentConfig)
+    posterior: PosteriorConfig = dataclasses.field(default_factory=PosteriorConfig)
+    learning: LearningConfig = dataclasses.field(default_factory=LearningConfig)
 
     def check(self) -> None:
         """Refuse what cannot be run, in one sentence."""

@@ -41,7 +41,9 @@ def regression_loss(
     _, beliefs, info = jax.vmap(posterior.unroll_trace)(inputs)
     terms = BeliefTerms.of(posterior, beliefs, info)
     batch = pairs.x.shape[0]
-    first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, 1, *leaf.shape)), first_belief(posterior))
+    first = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(leaf, (batch, 1, *leaf.shape)), first_belief(posterior)
+    )
     known = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), first, beliefs)
     prediction = model.predict(draw(known, config.training_samples, key=key), pairs.x)
     cross_entropy = -jnp.mean(prediction.log_prob(pairs.y))

@@ -1,5 +1,7 @@
 """An agent in a world: experience."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -45,7 +47,7 @@ def rollout(
     *,
     steps: int,
     samples: int,
-    policy: str = "average",
+    policy: Literal["average", "mixture"] = "average",
     greedy: bool = False,
     with_readings: bool = False,
     key: Array,
@@ -67,7 +69,7 @@ def rollout(
         x, seen = agent.embed(observation, action, reward)
         mind, belief = posterior.update(mind, x)
         seen = agent.seen(seen, posterior.memory.cell.hidden(posterior.carry(mind)))
-        behaviour = agent.behave(draw(belief, samples, key=key_belief), seen, policy=policy)  # pyright: ignore
+        behaviour = agent.behave(draw(belief, samples, key=key_belief), seen, policy=policy)
         choice = (
             jnp.argmax(behaviour.logits) if greedy else jax.random.categorical(key_action, behaviour.logits)
         )

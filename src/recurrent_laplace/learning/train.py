@@ -84,8 +84,8 @@ class Train:
 
     def start_from(self, model: Model, key: Array) -> TrainState:
         """The state before the first update of a given model, with a fresh optimiser."""
-        build = self._state_of
-        return (jax.vmap(build) if key.ndim else build)(model, key)
+        build = jax.vmap(self._state_of) if key.ndim else self._state_of
+        return jax.jit(build)(model, key)
 
     def advance(self, state: TrainState, until: int) -> tuple[TrainState, Progress]:
         """Make updates until `until` of them are made, at most `CHUNK`, and none that is not finite.
@@ -121,7 +121,8 @@ class Train:
         return self._state_of(self.make_model(key_model), key_train)
 
     def _state_of(self, model: Model, key: Array) -> TrainState:
-        return TrainState(model, self.optimizer.init(model), key, jnp.zeros((), jnp.int32))  # pyright: ignore
+        optimizer = self.optimizer.init(model)  # pyright: ignore[reportArgumentType]
+        return TrainState(model, optimizer, key, jnp.zeros((), jnp.int32))
 
     def _step(self, model, optimizer, loss, *args, **kwargs):
         """One gradient step."""

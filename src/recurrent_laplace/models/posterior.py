@@ -49,13 +49,22 @@ def make_posterior(config: PosteriorConfig, memory: Memory, *, key: Array) -> Ab
 
 
 def with_posterior(model: Model, config: PosteriorConfig, *, key: Array) -> Model:
-    """The same network under another posterior: all weights are kept, but those of a covariance head.
+    """The same network under another posterior: all its weights are kept.
 
-    A covariance head that the model does not have yet is at its initial value.
+    A covariance head that the model does not have is at its initial value.
 
     ```python
     bayesian = rl.with_posterior(agent, rl.PosteriorConfig(kind="laplace"), key=key)
     ```
     """
-    posterior = make_posterior(config, model.posterior.memory, key=key)  # pyright: ignore
+    old: AbstractPosterior = model.posterior  # pyright: ignore[reportAttributeAccessIssue]
+    posterior = make_posterior(config, old.memory, key=key)
+    if isinstance(old, VariationalPosterior) and isinstance(posterior, VariationalPosterior):
+        if old.covariance != posterior.covariance:
+            raise ValueError(
+                f"a {posterior.covariance} variational posterior does not fit the weights: "
+                f"the model has learned a {old.covariance} covariance."
+            )
+        heads = lambda p: (p.log_eigenvalue_head, p.rotation_head)  # noqa: E731
+        posterior = eqx.tree_at(heads, posterior, heads(old), is_leaf=lambda leaf: leaf is None)
     return eqx.tree_at(lambda m: m.posterior, model, posterior)

@@ -84,9 +84,7 @@ class AbstractPosterior(eqx.Module):
         _, beliefs, info = self.unroll_trace(inputs, resets)
         return beliefs, info
 
-    def unroll_trace(
-        self, inputs: Array, resets: Array | None = None
-    ) -> tuple[Trace, AbstractBelief, Info]:
+    def unroll_trace(self, inputs: Array, resets: Array | None = None) -> tuple[Trace, AbstractBelief, Info]:
         """`unroll_info`, and the memory's own `Trace`: for heads that see more than the belief."""
         check_shape("inputs", inputs, ("T", self.memory.cell.input_size or "D"))
         if inputs.shape[0] == 0:

@@ -28,9 +28,7 @@ class AbstractBandit(AbstractControlTask):
         del key
         return None, jnp.zeros(1, problem.dtype)
 
-    def step(
-        self, problem: Float[Array, " A"], state: None, action: Array, key: Array
-    ) -> tuple[None, Step]:
+    def step(self, problem: Float[Array, " A"], state: None, action: Array, key: Array) -> tuple[None, Step]:
         chance = problem[action]
         reward = jax.random.bernoulli(key, chance).astype(problem.dtype)
         yes, no = jnp.ones((), bool), jnp.zeros((), bool)

@@ -51,6 +51,7 @@ class AbstractTask(abc.ABC):
     name: ClassVar[str]
     """The name on the command line and in configuration files."""
 
+    @abc.abstractmethod
     def check(self) -> None:
         """Refuse parameters that make no sense, with a sentence that says what would."""
 

@@ -1,39 +1,19 @@
-"""The command line: one verb each. What a verb needs is imported when it runs."""
-
-import dataclasses
-import sys
-from typing import NoReturn
+"""`bench`: measurements."""
 
 from tyro.extras import SubcommandApp
 
 from recurrent_laplace.benchmarks.options import PosteriorBench
+from recurrent_laplace.cli import fail
 
 
-@dataclasses.dataclass(frozen=True)
-class Doctor:
-    """Check this machine: versions, devices, threads, known problems, optional packages."""
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Run one verb; a mistake in what was asked ends with one sentence and exit code 2."""
-    bench = SubcommandApp()
-    bench.command(name="posterior")(PosteriorBench)
+def main(argv: list[str]) -> None:
+    """Run one benchmark."""
     app = SubcommandApp()
-    app.command(bench, name="bench", help="Measure: ours and a reference, side by side in one process.")
-    app.command(name="doctor")(Doctor)
-    command = app.cli(
-        prog="recurrent-laplace", description="Turn a recurrent agent into a Bayesian one.", args=argv
-    )
-    match command:
-        case PosteriorBench():
-            _bench(command)
-        case Doctor():
-            from recurrent_laplace.experiments.doctor import report
-
-            report()
+    app.command(name="posterior")(PosteriorBench)
+    _bench_posterior(app.cli(prog="recurrent-laplace bench", args=argv))
 
 
-def _bench(options: PosteriorBench) -> None:
+def _bench_posterior(options: PosteriorBench) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -43,7 +23,7 @@ def _bench(options: PosteriorBench) -> None:
     try:
         options.check()
     except ValueError as problem:
-        _fail(problem)
+        fail(problem)
     console = Console()
     sizes = f"B {options.batch}, T {options.steps}, D {options.input_size}, H {options.hidden_size}"
     console.print(f"Gradient of (unroll, one sample, KL): {sizes}, F {options.features}, float32.")
@@ -67,15 +47,10 @@ def _bench(options: PosteriorBench) -> None:
             if not console.is_terminal:
                 console.print(f"{name}: {row.ours_ms:.1f} ms, reference {row.reference_ms:.1f} ms")
     except TooLargeError as problem:
-        _fail(problem)
+        fail(problem)
     console.print(table)
     if options.json is not None:
         try:
             write_json(rows, options.json)
         except OSError as problem:
-            _fail(f"cannot write {options.json}: {problem.strerror}.")
-
-
-def _fail(problem: object) -> NoReturn:
-    print(f"recurrent-laplace: {problem}", file=sys.stderr)
-    raise SystemExit(2)
+            fail(f"cannot write {options.json}: {problem.strerror}.")

@@ -1,0 +1,40 @@
+"""The command line: one verb each. What a verb needs is imported when it is used."""
+
+import argparse
+import importlib
+import sys
+from typing import NoReturn
+
+VERBS = {
+    "train": "Train an agent on a task, in a run directory.",
+    "evaluate": "Test a run on fixed test tasks.",
+    "finetune": "Continue a snapshot of a run under another posterior.",
+    "posthoc": "Put another posterior on a run's weights, without training, and test it.",
+    "tasks": "List the tasks, or draw one.",
+    "bench": "Measure: ours and a reference, side by side in one process.",
+    "doctor": "Check this machine: versions, devices, threads, known problems, optional packages.",
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run one verb; a mistake in what was asked ends with one sentence and exit code 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    width = max(map(len, VERBS))
+    parser = argparse.ArgumentParser(
+        prog="recurrent-laplace",
+        description="Turn a recurrent agent into a Bayesian one.",
+        usage="recurrent-laplace [-h] VERB ...",
+        epilog="verbs:\n"
+        + "\n".join(f"  {verb:{width}}  {text}" for verb, text in VERBS.items())
+        + "\n\n`recurrent-laplace VERB --help` has the options of a verb.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("verb", choices=VERBS, metavar="VERB", help="what to do")
+    verb = parser.parse_args(argv[:1]).verb
+    importlib.import_module(f"{__name__}.{verb}").main(argv[1:])
+
+
+def fail(problem: object, code: int = 2) -> NoReturn:
+    """One sentence, and out."""
+    print(f"recurrent-laplace: {problem}", file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,86 @@
+"""From arguments to options whose defaults depend on other arguments."""
+
+import argparse
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from recurrent_laplace.cli import fail
+from recurrent_laplace.errors import check_choice
+from recurrent_laplace.experiments.config import Tables, config_from, merge, parse_toml
+from recurrent_laplace.experiments.files import StorageError, read_text
+from recurrent_laplace.experiments.presets import load_preset
+from recurrent_laplace.experiments.runner import InterruptedRunError, TrainingFailedError
+from recurrent_laplace.learning import Config
+from recurrent_laplace.tasks import TASKS, AbstractTask
+
+
+def peek(argv: list[str], *flags: str, positional: str | None = None) -> argparse.Namespace:
+    """The values of a few flags, ahead of the real parser, which needs them for its defaults."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in flags:
+        parser.add_argument(f"--{flag}")
+    if positional is not None:
+        parser.add_argument(positional, nargs="?")
+    try:
+        return parser.parse_known_args(argv)[0]
+    except argparse.ArgumentError:
+        # The real parser will say it better.
+        return parser.parse_args([])
+
+
+def parse(options: type, argv: list[str], *, verb: str, default: Any) -> Any:
+    """Typed options, each a flag with its own help."""
+    return tyro.cli(options, prog=f"recurrent-laplace {verb}", args=argv, default=default)
+
+
+def with_task(options: type, task: type[AbstractTask]) -> type:
+    """`options` with the parameters of a task as flags: `--task.size`, say."""
+    group = Annotated[task, tyro.conf.arg(name="task")]
+    made = dataclasses.make_dataclass(
+        options.__name__, [("parameters", group)], bases=(options,), frozen=True, kw_only=True
+    )
+    made.__doc__ = options.__doc__
+    return made
+
+
+def default_config(preset: str, file: Path | None, task: str | None, posterior: str | None) -> Config:
+    """The configuration before any flag: the preset for the task and posterior, then the file.
+
+    The file may be the `config.toml` of a run: what identifies that run is left aside.
+    """
+    own: Tables = {}
+    if file is not None:
+        own = parse_toml(read_text(file), file)
+        own = {
+            name: table for name, table in own.items() if name not in ("schema", "seed", "seeds", "parent")
+        }
+    chosen = own.get("task", {}).get("name", "gridworld")
+    if task is not None and task != chosen:
+        own["task"], chosen = {"name": task}, task
+    check_choice("task", chosen, tuple(TASKS))
+    kind = posterior or own.get("posterior", {}).get("kind", "point")
+    check_choice("posterior", kind, ("point", "variational", "laplace"))
+    try:
+        return config_from(merge({"task": {"name": chosen}}, load_preset(preset, chosen, kind), own))
+    except ValueError as problem:
+        raise ValueError(f"{file}: {problem}" if file is not None else str(problem)) from problem
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Turn what can go wrong into a sentence and an exit code."""
+    try:
+        yield
+    except (ValueError, StorageError) as problem:
+        fail(problem)
+    except TrainingFailedError as problem:
+        fail(problem, code=1)
+    except InterruptedRunError as problem:
+        fail(problem, code=130)
+    except KeyboardInterrupt:
+        fail("stopped at once: what was done since the last checkpoint is lost.", code=130)

@@ -1,0 +1,53 @@
+"""`posthoc`: another posterior on the weights of a run, without training."""
+
+import dataclasses
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional
+
+from recurrent_laplace.cli.parsing import one_sentence, parse, peek
+from recurrent_laplace.evaluation import EvaluationConfig
+from recurrent_laplace.experiments.derive import derive
+from recurrent_laplace.experiments.evaluation import evaluate_run, summary_table
+from recurrent_laplace.experiments.runner import RunOptions
+from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.models import PosteriorConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Posthoc:
+    """Put another posterior on a run's weights, without training, and test it, as a run of its own."""
+
+    run: Positional[Path]
+    """Directory of the parent run."""
+    snapshot: float = 1.0
+    """Share of the parent's updates whose weights to take: 0.5, 0.75 or 1."""
+    out: Path
+    """Folder that the new run's directory is put in; beside the parent by default."""
+    resume: bool = False
+    """Be content if the run exists, and test it again."""
+    posterior: OmitArgPrefixes[PosteriorConfig]
+    evaluation: OmitArgPrefixes[EvaluationConfig]
+
+
+def main(argv: list[str]) -> None:
+    """Put on the posterior, and evaluate."""
+    with one_sentence():
+        early = peek(argv, positional="run")
+        default = Posthoc(run=Path(), out=Path(), posterior=PosteriorConfig(), evaluation=EvaluationConfig())
+        if early.run:
+            parent = RunDirectory.open(Path(early.run))
+            default = dataclasses.replace(
+                default, run=parent.path, out=parent.path.parent, posterior=parent.run.config.posterior
+            )
+        chosen = parse(Posthoc, argv, verb="posthoc", default=default)
+        parent = RunDirectory.open(chosen.run)
+        learning = dataclasses.replace(parent.run.config.learning, updates=0)
+        options = RunOptions(out=chosen.out, resume=chosen.resume)
+        directory = derive(parent, chosen.posterior, learning, snapshot=chosen.snapshot, options=options)
+        console = Console()
+        with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
+            frame, written = evaluate_run(directory, chosen.evaluation)
+    console.print(summary_table(frame, lengths=(0, 1, 5, 10, 20, 50, 100, 200)))
+    print(f"written: {written}")

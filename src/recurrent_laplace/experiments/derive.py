@@ -1,0 +1,51 @@
+"""Runs that come from other runs: fine-tuned, or under another posterior."""
+
+import dataclasses
+
+import jax
+from jaxtyping import Array
+
+from recurrent_laplace.experiments.config import Parent, Run
+from recurrent_laplace.experiments.models import load_snapshot, seed_keys
+from recurrent_laplace.experiments.runner import RunOptions, train_run
+from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.learning.config import LearningConfig
+from recurrent_laplace.models import PosteriorConfig, with_posterior
+
+
+def derive(
+    parent: RunDirectory,
+    posterior: PosteriorConfig,
+    learning: LearningConfig,
+    *,
+    snapshot: float,
+    options: RunOptions,
+) -> RunDirectory:
+    """Continue a snapshot of `parent` under another posterior, with a fresh optimiser.
+
+    `learning.updates` of 0 makes a post-hoc run: the parent's weights, unchanged.
+    """
+    update, model = load_snapshot(parent, snapshot)
+    run = Run(
+        config=dataclasses.replace(parent.run.config, posterior=posterior, learning=learning),
+        seed=parent.run.seed,
+        seeds=parent.run.seeds,
+        parent=Parent(run=parent.run.id, snapshot=update),
+    )
+    # Other tasks than those that the parent has learned from.
+    keys = jax.random.split if run.seeds == 1 else jax.vmap(jax.random.split, out_axes=1)
+    key_head, key_train = keys(_fold(seed_keys(run), update))
+    build = lambda model, key: with_posterior(model, posterior, key=key)  # noqa: E731
+    model = (build if run.seeds == 1 else jax.vmap(build))(model, key_head)
+    return train_run(run, options, lambda train: train.start_from(model, key_train))
+
+
+def remaining_updates(parent: Run, snapshot: float) -> int:
+    """The updates that the parent still had to make."""
+    updates = parent.config.learning.updates
+    return updates - int(snapshot * updates)
+
+
+def _fold(key: Array, number: int) -> Array:
+    fold = jax.random.fold_in
+    return fold(key, number) if key.ndim == 0 else jax.vmap(fold, (0, None))(key, number)
