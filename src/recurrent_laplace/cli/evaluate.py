@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import one_sentence, parse, peek, with_task
+from recurrent_laplace.cli.parsing import parse, peek, session, with_task
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.evaluation import evaluate_run, summary_table
@@ -27,7 +27,7 @@ class Evaluate:
 
 def main(argv: list[str]) -> None:
     """Evaluate."""
-    with one_sentence():
+    with session():
         early = peek(argv, "task", positional="run")
         path, own = Path(), make_task("gridworld")
         if early.run:  # Without a run the real parser says what is missing.
@@ -44,5 +44,5 @@ def main(argv: list[str]) -> None:
         console = Console()
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
             frame, written = evaluate_run(directory, chosen.evaluation, chosen.parameters)
-    console.print(summary_table(frame, lengths=(0, 1, 5, 10, 20, 50, 100, 200)))
+    console.print(summary_table(frame, console.width))
     print(f"written: {written}")

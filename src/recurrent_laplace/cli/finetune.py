@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import one_sentence, parse, peek
+from recurrent_laplace.cli.parsing import parse, peek, session
 from recurrent_laplace.experiments.derive import derive, remaining_updates
 from recurrent_laplace.experiments.runner import RunOptions
 from recurrent_laplace.experiments.storage import RunDirectory
@@ -28,7 +28,7 @@ class Finetune:
 
 def main(argv: list[str]) -> None:
     """Fine-tune."""
-    with one_sentence():
+    with session():
         early = peek(argv, "snapshot", positional="run")
         default = Finetune(
             run=Path(), options=RunOptions(), posterior=PosteriorConfig(), learning=LearningConfig()

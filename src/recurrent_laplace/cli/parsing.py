@@ -11,6 +11,7 @@ import tyro
 
 from recurrent_laplace.cli import fail
 from recurrent_laplace.errors import check_choice
+from recurrent_laplace.experiments.compilation import keep_compiled_programs
 from recurrent_laplace.experiments.config import Tables, config_from, merge, parse_toml
 from recurrent_laplace.experiments.files import StorageError, read_text
 from recurrent_laplace.experiments.presets import load_preset
@@ -72,8 +73,9 @@ def default_config(preset: str, file: Path | None, task: str | None, posterior: 
 
 
 @contextlib.contextmanager
-def one_sentence() -> Iterator[None]:
-    """Turn what can go wrong into a sentence and an exit code."""
+def session() -> Iterator[None]:
+    """Compiled programs are kept, and what goes wrong ends in a sentence and an exit code."""
+    keep_compiled_programs()
     try:
         yield
     except (ValueError, StorageError) as problem:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import one_sentence, parse, peek
+from recurrent_laplace.cli.parsing import parse, peek, session
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.derive import derive
 from recurrent_laplace.experiments.evaluation import evaluate_run, summary_table
@@ -33,7 +33,7 @@ class Posthoc:
 
 def main(argv: list[str]) -> None:
     """Put on the posterior, and evaluate."""
-    with one_sentence():
+    with session():
         early = peek(argv, positional="run")
         default = Posthoc(run=Path(), out=Path(), posterior=PosteriorConfig(), evaluation=EvaluationConfig())
         if early.run:
@@ -49,5 +49,5 @@ def main(argv: list[str]) -> None:
         console = Console()
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
             frame, written = evaluate_run(directory, chosen.evaluation)
-    console.print(summary_table(frame, lengths=(0, 1, 5, 10, 20, 50, 100, 200)))
+    console.print(summary_table(frame, console.width))
     print(f"written: {written}")

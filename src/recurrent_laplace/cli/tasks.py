@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from recurrent_laplace.cli.parsing import one_sentence
+from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.tasks import TASKS, make_task
 
 
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
     if options.draw is None:
         _list()
         return
-    with one_sentence():
+    with session():
         import jax
 
         from recurrent_laplace.report.tasks import draw_task, save_figure

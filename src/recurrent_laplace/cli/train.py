@@ -6,7 +6,7 @@ from typing import Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from recurrent_laplace.cli.parsing import default_config, one_sentence, parse, peek, with_task
+from recurrent_laplace.cli.parsing import default_config, parse, peek, session, with_task
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.presets import PRESETS
 from recurrent_laplace.experiments.runner import RunOptions, train_run
@@ -39,7 +39,7 @@ class Train:
 
 def main(argv: list[str]) -> None:
     """Train."""
-    with one_sentence():
+    with session():
         early = peek(argv, "task", "preset", "config", "posterior")
         preset = early.preset if early.preset in PRESETS else "laptop"
         file = None if early.config is None else Path(early.config)

@@ -37,6 +37,8 @@ WIDEST = 100
 """Columns of the live picture at most: wider is no easier to read."""
 VALUE_WIDTH = 10
 """Columns that a number gets, so that curves do not move when its length changes."""
+CONSTANT = 1e-6
+"""A curve that changes by less than this part of its size is drawn as a constant."""
 
 ORDER = ("return", "loss", "cumulative_regret", "kl", "entropy", "policy_entropy", "gradient_norm")
 """Metrics that come first, after the headline: a low terminal has no room for all."""
@@ -81,7 +83,7 @@ class Display:
         self._clock = clock
         self._began = clock()
         self._done = start
-        self._compiling = True
+        self._compiling = start < total
         self._ended = False
         self._calls: deque[tuple[float, int]] = deque()
         self._curves: dict[str, np.ndarray] = {}
@@ -95,7 +97,7 @@ class Display:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(self, console=self._console, refresh_per_second=REFRESH_PER_SECOND)
             self._live.start(refresh=True)
-        else:
+        elif self._compiling:
             self._print(f"{self._title}: {self._compiling_words}")
         return self
 
@@ -174,7 +176,7 @@ class Display:
         return f"{np.mean(known):.4g}" if len(known) else None
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(Text(text), soft_wrap=True)
 
     def _line(self) -> str:
         words = self._facts()
@@ -271,7 +273,9 @@ def sparkline(
     if not len(known):
         return " " * groups
     low, high = np.min(known), np.max(known)
-    parts = (means - low) / (high - low) if high > low else np.full(groups, 0.5)
+    # Means of groups of different sizes differ by rounding, even of a constant.
+    is_constant = high - low <= CONSTANT * max(abs(low), abs(high))
+    parts = np.full(groups, 0.5) if is_constant else (means - low) / (high - low)
     levels = np.rint(np.where(counts > 0, parts, 0.0) * (len(blocks) - 1)).astype(int)
     return "".join(blocks[level] if count else " " for level, count in zip(levels, counts, strict=True))
 

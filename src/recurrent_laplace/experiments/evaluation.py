@@ -17,6 +17,10 @@ from recurrent_laplace.experiments.tables import evaluation_frame, write_table
 from recurrent_laplace.tasks import AbstractTask
 
 
+COLUMNS = ((0, 1, 5, 10, 20, 50, 100, 200), (1, 10, 50, 100, 200), (1, 50, 200))
+"""Lengths to print, for wide and for narrow terminals."""
+
+
 def evaluate_run(
     directory: RunDirectory, config: EvaluationConfig, task: AbstractTask | None = None
 ) -> tuple[pl.DataFrame, Path]:
@@ -61,12 +65,15 @@ def summary(frame: pl.DataFrame) -> dict[tuple[str, int], Interval]:
     return result
 
 
-def summary_table(frame: pl.DataFrame, lengths: tuple[int, ...] = LENGTHS) -> Table:
-    """The summary to print: metrics in rows, lengths in columns, mean and half width of the interval."""
+def summary_table(frame: pl.DataFrame, width: int) -> Table:
+    """The summary to print: metrics in rows, and as many lengths in columns as fit into `width`."""
     cells = summary(frame)
+    lengths = next((some for some in COLUMNS if 28 + 17 * len(some) <= width), COLUMNS[-1])
     table = Table(
         "metric", *(f"t = {t}" for t in lengths), title="mean ± half of the 99% interval over tasks"
     )
+    for column in table.columns:
+        column.no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for metric in frame["metric"].unique(maintain_order=True):
