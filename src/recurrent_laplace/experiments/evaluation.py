@@ -16,7 +16,6 @@ from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import evaluation_frame, write_table
 from recurrent_laplace.tasks import AbstractTask
 
-
 COLUMNS = ((0, 1, 5, 10, 20, 50, 100, 200), (1, 10, 50, 100, 200), (1, 50, 200))
 """Lengths to print, for wide and for narrow terminals."""
 
