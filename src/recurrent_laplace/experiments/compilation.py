@@ -15,7 +15,7 @@ def keep_compiled_programs() -> None:
     A resumed run then starts in seconds. The folder is `$XDG_CACHE_HOME/recurrent-laplace/xla`;
     `JAX_COMPILATION_CACHE_DIR` names another, and `JAX_ENABLE_COMPILATION_CACHE=false` does without.
     """
-    if jax.config.read("jax_compilation_cache_dir") is not None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(cache / "recurrent-laplace" / "xla"))
