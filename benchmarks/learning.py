@@ -1,0 +1,219 @@
+"""How well the laptop preset learns, and how long it takes: the tables of docs/results.md.
+
+    python benchmarks/learning.py --out build/learning [--only gridworld bandit regression] [--seeds 3]
+
+Every number comes from the command line that users have: `train`, `evaluate`, `posthoc`, each timed as a
+process of its own, compilation included (nothing is taken from a cache). What is done already is not done
+again, so it can be stopped and started.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from recurrent_laplace.evaluation.statistics import mean_interval, slope_interval
+
+PROGRAM = Path(sys.executable).parent / "recurrent-laplace"
+
+LAPLACE = ["--posterior", "laplace", "--accumulate", "precision", "--window", "1"]
+METHODS = {
+    "RNN": ["--posterior", "point"],
+    "Laplace diagonal": [*LAPLACE, "--covariance", "diagonal"],
+    "Laplace dense": [*LAPLACE, "--covariance", "dense"],
+    "VRNN diagonal": ["--posterior", "variational", "--covariance", "diagonal"],
+    "VRNN dense": ["--posterior", "variational", "--covariance", "dense"],
+}
+TEST_TASKS = 1024
+EXACT_GREEDY = {0.2: 3.3, 0.3: 3.9}
+"""Cumulative regret at 50 pulls of greedy play on the exact posterior, by test alpha."""
+EXACT_THOMPSON = {0.2: 4.7, 0.3: 4.9}
+
+
+class Bench:
+    """Runs commands once, and remembers how long they took."""
+
+    def __init__(self, out: Path):
+        self.out = out
+        out.mkdir(parents=True, exist_ok=True)
+        self.book = out / "commands.json"
+        self.done = json.loads(self.book.read_text()) if self.book.exists() else {}
+
+    def run(self, *args: str) -> dict:
+        """A command line; returns what it printed, and its seconds."""
+        name = " ".join(args)
+        if name not in self.done:
+            print(f"$ recurrent-laplace {name}", file=sys.stderr, flush=True)
+            began = time.monotonic()
+            environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+            result = subprocess.run(
+                [PROGRAM, *args], stdout=subprocess.PIPE, text=True, check=True, env=environment
+            )
+            self.done[name] = {"seconds": time.monotonic() - began, "printed": result.stdout}
+            self.book.write_text(json.dumps(self.done, indent=1))
+        return self.done[name]
+
+    def train(self, task: str, method: str, seed: int) -> tuple[Path, float]:
+        """A run of the laptop preset: its directory, and its seconds from command to prompt."""
+        options = ["--task", task, *METHODS[method], "--preset", "laptop", "--seed", str(seed)]
+        done = self.run("train", *options, "--out", str(self.out / task), "--resume")
+        (line,) = [line for line in done["printed"].splitlines() if line.startswith("finished: ")]
+        return Path(line.removeprefix("finished: ")), done["seconds"]
+
+    def table(self, *args: str) -> pl.DataFrame:
+        """The table of an `evaluate` or `posthoc` command."""
+        printed = self.run(*args)["printed"]
+        (line,) = [line for line in printed.splitlines() if line.startswith("written: ")]
+        return pl.read_parquet(line.removeprefix("written: "))
+
+
+def values(frame: pl.DataFrame, metric: str, t: int) -> np.ndarray:
+    """A metric of every test task after t steps, in the order of the tasks."""
+    chosen = frame.filter((pl.col("metric") == metric) & (pl.col("t") == t)).sort("task")
+    return chosen["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def show(numbers: list[float] | np.ndarray, digits: int = 2) -> str:
+    """The mean, and each seed's number."""
+    each = ", ".join(f"{number:.{digits}f}" for number in numbers)
+    return f"{np.mean(numbers):.{digits}f} ({each})"
+
+
+def gridworld(bench: Bench, seeds: int) -> None:
+    """Return on test tasks; then the RNN under post-hoc posteriors."""
+    print("\n### Gridworld\n\n| agent | return of 100 steps | least, 99% | regret at 100 | seconds |")
+    print("|---|---|---|---|---|")
+    paths = {}
+    for method in METHODS:
+        returns, lows, regrets, seconds = [], [], [], []
+        for seed in range(seeds):
+            path, took = bench.train("gridworld", method, seed)
+            paths[method, seed] = path
+            frame = bench.table("evaluate", str(path), "--tasks", str(TEST_TASKS))
+            interval = mean_interval(values(frame, "return", 100))
+            returns.append(interval.mean)
+            lows.append(interval.low)
+            regrets.append(values(frame, "cumulative_regret", 100).mean())
+            seconds.append(took)
+        row = [show(returns, 1), f"{min(lows):.1f}", show(regrets, 1), show(seconds, 0)]
+        print(f"| {method} | {' | '.join(row)} |", flush=True)
+
+    print("\nThe RNNs of the first row under a posterior that they were not trained with:\n")
+    print(
+        "| posterior, post hoc | entropy at t = 1, 10, 50, 100, 200 | KL at t = 3, 10, 50, 100, 200 |", end=""
+    )
+    print(" change of return of 100 steps, 99% |\n|---|---|---|---|")
+    for method in list(METHODS)[1:]:
+        entropies, kls, changes = [], [], []
+        for seed in range(seeds):
+            path = paths["RNN", seed]
+            own = bench.table("evaluate", str(path), "--tasks", str(TEST_TASKS))
+            options = [*METHODS[method], "--tasks", str(TEST_TASKS), "--resume"]
+            frame = bench.table("posthoc", str(path), *options)
+            entropies.append([values(frame, "entropy", t).mean() for t in (1, 10, 50, 100, 200)])
+            kls.append([values(frame, "kl", t).mean() for t in (3, 10, 50, 100, 200)])
+            # The same tasks: differences are paired.
+            changes.append(values(frame, "return", 100) - values(own, "return", 100))
+        change = mean_interval(np.mean(changes, axis=0))
+        cells = [", ".join(f"{x:.2f}" for x in np.mean(rows, axis=0)) for rows in (entropies, kls)]
+        print(f"| {method} | {cells[0]} | {cells[1]} |", end="")
+        print(f" {change.mean:+.2f} ({change.low:+.2f} to {change.high:+.2f}) |", flush=True)
+
+
+def bandit(bench: Bench, seeds: int) -> None:
+    """Cumulative regret for both test priors, and how it grows."""
+    print("\n### Bandit\n\n| agent | regret at 50 pulls, alpha 0.2 | alpha 0.3 |", end="")
+    print(" slope of log regret on log t, 10 to 50: largest upper end | sub-linear | seconds |")
+    print("|---|---|---|---|---|---|")
+    lengths = [10, 15, 20, 25, 30, 40, 50]
+    for method in METHODS:
+        regrets = {alpha: [] for alpha in EXACT_GREEDY}
+        slopes, seconds = [], []
+        for seed in range(seeds):
+            path, took = bench.train("bandit", method, seed)
+            seconds.append(took)
+            for alpha, found in regrets.items():
+                options = ["--tasks", str(TEST_TASKS), "--task.test-alpha", str(alpha)]
+                frame = bench.table("evaluate", str(path), *options)
+                curve = [values(frame, "cumulative_regret", t).mean() for t in lengths]
+                found.append(curve[-1])
+                slopes.append(slope_interval(np.log(lengths), np.log(curve)).high)
+        row = [show(regrets[0.2], 1), show(regrets[0.3], 1), f"{max(slopes):.2f}"]
+        row += [f"{sum(slope < 1 for slope in slopes)} of {len(slopes)}", show(seconds, 0)]
+        print(f"| {method} | {' | '.join(row)} |", flush=True)
+    for name, known in (("greedy", EXACT_GREEDY), ("Thompson", EXACT_THOMPSON)):
+        print(f"| {name} on the exact posterior | {known[0.2]} | {known[0.3]} | | | |")
+
+
+def regression(bench: Bench, seeds: int) -> None:
+    """Errors and cross-entropies against the number of observations."""
+    lengths = [1, 5, 10, 20, 50, 100]
+    print(f"\n### Regression\n\n| agent | RMSE at t = {', '.join(map(str, lengths))} |", end="")
+    print(" cross-entropy at the same t | in the gaps, t = 50 | RMSE at 50 by seed | seconds |")
+    print("|---|---|---|---|---|---|")
+    for method in METHODS:
+        errors, entropies, gaps, seconds = [], [], [], []
+        for seed in range(seeds):
+            path, took = bench.train("regression", method, seed)
+            seconds.append(took)
+            frame = bench.table("evaluate", str(path), "--tasks", str(TEST_TASKS))
+            errors.append([np.sqrt(values(frame, "squared_error", t).mean()) for t in lengths])
+            entropies.append([values(frame, "cross_entropy", t).mean() for t in lengths])
+            gaps.append(values(frame, "cross_entropy_gaps", 50).mean())
+        cells = [", ".join(f"{x:.2f}" for x in np.mean(rows, axis=0)) for rows in (errors, entropies)]
+        by_seed = ", ".join(f"{row[lengths.index(50)]:.2f}" for row in errors)
+        row = [*cells, f"{np.mean(gaps):.2f}", by_seed, show(seconds, 0)]
+        print(f"| {method} | {' | '.join(row)} |", flush=True)
+    exact = ", ".join(f"{error:.2f}" for error in linear_regression_errors(lengths))
+    print(f"| Bayesian linear regression in the span | {exact} | | | | |")
+
+
+def linear_regression_errors(lengths: list[int], functions: int = 500) -> list[float]:
+    """RMSE of the best linear predictor: the span's 9 coefficients with their prior's own moments."""
+    random = np.random.default_rng(0)
+    k = np.arange(1, 5)
+
+    def basis(x: np.ndarray) -> np.ndarray:
+        return np.hstack([np.ones_like(x), np.cos(np.pi * k * x), np.sin(np.pi * k * x)])
+
+    amplitudes = random.uniform(-1, 1, (functions, 5))
+    # Period 2: a shift and a phase are one angle for each k.
+    shift, phase = random.uniform(0, np.pi, (functions, 1)), random.uniform(0, np.pi, (functions, 4))
+    angle = np.pi * k * shift + phase
+    weights = np.hstack(
+        [amplitudes[:, :1] / 2, amplitudes[:, 1:] * np.cos(angle), amplitudes[:, 1:] * np.sin(angle)]
+    )
+    mean, covariance = weights.mean(axis=0), np.cov(weights.T)
+    errors = []
+    for t in lengths:
+        squares = []
+        for weight in weights:
+            seen, asked = basis(random.uniform(-1, 1, (t, 1))), basis(random.uniform(-1, 1, (64, 1)))
+            gram = seen @ covariance @ seen.T + 1e-9 * np.eye(t)
+            guess = mean + covariance @ seen.T @ np.linalg.solve(gram, seen @ (weight - mean))
+            squares.append(np.mean((asked @ (weight - guess)) ** 2))
+        errors.append(float(np.sqrt(np.mean(squares))))
+    return errors
+
+
+def main() -> None:
+    """Print the tables as Markdown."""
+    parts = {"gridworld": gridworld, "bandit": bandit, "regression": regression}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/learning"))
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    bench = Bench(options.out)
+    for name in options.only:
+        parts[name](bench, options.seeds)
+
+
+if __name__ == "__main__":
+    main()
