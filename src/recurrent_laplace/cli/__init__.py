@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from typing import NoReturn
 
@@ -31,7 +32,12 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("verb", choices=VERBS, metavar="VERB", help="what to do")
     verb = parser.parse_args(argv[:1]).verb
-    importlib.import_module(f"{__name__}.{verb}").main(argv[1:])
+    try:
+        importlib.import_module(f"{__name__}.{verb}").main(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader had enough (`| head`): nothing more to say, not even when Python flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(problem: object, code: int = 2) -> NoReturn:

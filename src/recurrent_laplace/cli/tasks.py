@@ -8,8 +8,6 @@ import textwrap
 from pathlib import Path
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.tasks import TASKS, make_task
@@ -44,15 +42,15 @@ def main(argv: list[str]) -> None:
 
 
 def _list() -> None:
-    table = Table("task", "what it is", "parameter", "default", "meaning", show_lines=False)
+    """Each task, and its parameters as the flags that `train` has for them."""
     for name, task in TASKS.items():
-        about = (task.__doc__ or "").strip().splitlines()[0]
+        about, *_ = inspect.getdoc(task).splitlines()  # pyright: ignore[reportOptionalMemberAccess]
+        print(f"{name}: {about}")
         meanings = _field_docstrings(task)
-        for index, field in enumerate(dataclasses.fields(task)):
-            first = (name, about) if index == 0 else ("", "")
-            table.add_row(*first, field.name, str(field.default), meanings.get(field.name, ""))
-        table.add_section()
-    Console().print(table)
+        for field in dataclasses.fields(task):
+            flag = f"--task.{field.name.replace('_', '-')} {field.default}"
+            print(f"  {flag:28} {meanings.get(field.name, '')}")
+        print()
 
 
 def _field_docstrings(kind: type) -> dict[str, str]:

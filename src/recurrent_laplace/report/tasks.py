@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import matplotlib
 import numpy as np
 from jaxtyping import Array
@@ -130,7 +131,7 @@ def _draw_regression(task: Regression, key: Array, count: int) -> Figure:
     key_problems, key_pairs = jax.random.split(key)
     first, *rest = _sample(task, key_problems, count)
     figure, (axes,) = _panels(task, 1, width=5.5, height=3.2)
-    grid = np.linspace(-1, 1, 401)
+    grid = jnp.linspace(-1, 1, 401)
     (line,) = axes.plot(grid, first(grid), color=BLUE, linewidth=2, zorder=3)
     x, y = task.pairs(first, key_pairs, OBSERVED)
     (points,) = axes.plot(x, y, "o", markersize=5, markerfacecolor="white", color="black", zorder=4)

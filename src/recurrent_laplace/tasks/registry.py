@@ -25,15 +25,20 @@ def register_task(task: type[AbstractTask]) -> type[AbstractTask]:
         ...
     ```
     """
-    if not dataclasses.is_dataclass(task):
+    if not (isinstance(task, type) and issubclass(task, AbstractTask)):
+        raise ValueError(f"task must be a subclass of AbstractTask; got {task!r}.")
+    # A subclass inherits the mark of a dataclass, but not its fields.
+    if "__dataclass_fields__" not in vars(task):
         raise ValueError(f"task must be a frozen dataclass; got {task!r}.")
+    if not isinstance(getattr(task, "name", None), str):
+        raise ValueError(f"task must have a name; {task!r} has none.")
     if TASKS.get(task.name, task) is not task:
         raise ValueError(f"task name {task.name!r} is taken by {TASKS[task.name].__qualname__}.")
     TASKS[task.name] = task
     return task
 
 
-def make_task(name: str, **parameters: Any) -> AbstractTask:
+def make_task(name: str, /, **parameters: Any) -> AbstractTask:
     """The task of that name.
 
     ```python
