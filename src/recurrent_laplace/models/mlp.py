@@ -25,9 +25,8 @@ class LayerNorm(eqx.Module):
         return cls(jnp.ones(size), jnp.zeros(size))
 
     def __call__(self, x: Float[Array, "*lead N"]) -> Float[Array, "*lead N"]:
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
-        return centred * jax.lax.rsqrt(variance + EPSILON) * self.weight + self.bias
+        mean, variance = _moments(x)
+        return (x - mean) * jax.lax.rsqrt(variance + EPSILON) * self.weight + self.bias
 
 
 class MLP(eqx.Module):
@@ -47,9 +46,13 @@ class MLP(eqx.Module):
         return cls(layers)
 
     def __call__(self, x: Float[Array, "*lead N"]) -> Float[Array, "*lead M"]:
-        for layer in self.layers[:-1]:
-            x = jax.nn.leaky_relu(layer(x))
-        return self.layers[-1](x)
+        return self.after_first(self.layers[0](x))
+
+    def after_first(self, x: Float[Array, "*lead N"]) -> Float[Array, "*lead M"]:
+        """All but the first layer, on that layer's output."""
+        for layer in self.layers[1:]:
+            x = layer(jax.nn.leaky_relu(x))
+        return x
 
 
 class Embedder(eqx.Module):
@@ -93,6 +96,42 @@ class Head(eqx.Module):
         self, z: Float[Array, "*lead F"], seen: Float[Array, "*some C"] | None = None
     ) -> Float[Array, "*lead M"]:
         """`seen` broadcasts against the leading axes of `z`."""
+        return self.mlp.after_first(self._first(z, seen))
+
+    def _first(self, z: Array, seen: Array | None) -> Array:
+        """The first layer of the normalised `(z, seen)`, which are never put side by side.
+
+        What is seen is the same for all draws of z, so its share is computed once; and since the norm is
+        affine but for the row's two moments, it moves behind the product:
+        `W (g (x - m) / s + b) = ((W g) x - m (W g) 1) / s + W b`.
+        """
+        first = self.mlp.layers[0]
+        weight, bias = first.weight, first.bias
+        assert bias is not None
+        if self.norm is not None:
+            weight, bias = weight * self.norm.weight, bias + weight @ self.norm.bias
+        size = z.shape[-1]
+        out = z @ weight[:, :size].T
         if seen is not None:
-            z = jnp.concatenate([z, jnp.broadcast_to(seen, (*z.shape[:-1], seen.shape[-1]))], axis=-1)
-        return self.mlp(z if self.norm is None else self.norm(z))
+            out = out + seen @ weight[:, size:].T
+        if self.norm is None:
+            return out + bias
+        mean, variance = _joint_moments(z, seen)
+        return (out - mean * jnp.sum(weight, axis=-1)) * jax.lax.rsqrt(variance + EPSILON) + bias
+
+
+def _joint_moments(z: Array, seen: Array | None) -> tuple[Array, Array]:
+    """Mean and variance of the rows of `(z, seen)`, each of shape `(*lead, 1)`."""
+    mean, variance = _moments(z)
+    if seen is None:
+        return mean, variance
+    seen_mean, seen_variance = _moments(seen)
+    share = z.shape[-1] / (z.shape[-1] + seen.shape[-1])
+    apart = seen_mean - mean
+    joint = share * variance + (1 - share) * seen_variance + share * (1 - share) * apart**2
+    return mean + (1 - share) * apart, joint
+
+
+def _moments(x: Array) -> tuple[Array, Array]:
+    mean = jnp.mean(x, axis=-1, keepdims=True)
+    return mean, jnp.mean((x - mean) ** 2, axis=-1, keepdims=True)
