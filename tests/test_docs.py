@@ -1,14 +1,17 @@
 """The examples that people will paste run."""
 
+import dataclasses
 import re
 import textwrap
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import recurrent_laplace as rl
+from recurrent_laplace.tasks import TASKS
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -29,7 +32,12 @@ DOCUMENTED = [name for name in rl.__all__ if code_blocks(textwrap.dedent(getattr
 
 def test_what_people_construct_has_an_example():
     bare = {name for name in rl.__all__ if name not in DOCUMENTED and not name.startswith("Abstract")}
-    assert bare == {"Affine", "Cost", "Info", "Linearized", "Mixture", "PointBelief", "cayley_basis"}
+    assert bare == {
+        *("Affine", "Cost", "Info", "Linearized", "Mixture", "PointBelief", "cayley_basis"),
+        # What functions return, or parts of a `Config`.
+        *("Behaviour", "Prediction", "Step", "Train", "TrainState"),
+        *("AgentConfig", "EvaluationConfig", "LearningConfig", "PosteriorConfig"),
+    }
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -47,6 +55,19 @@ def test_docstring_example(name):
         "policy": lambda z: z[:2],
         "critic": lambda z: jnp.sum(z),
         "action": 0,
+        "dataclasses": dataclasses,
+        "observation": jnp.ones(10),
+        "previous_action": jnp.array(-1),
+        "previous_reward": jnp.zeros(()),
+        "x": jnp.ones((5, 1)),
+        "y": jnp.ones((5, 1)),
+        "x_next": jnp.ones((5, 1)),
     }
-    for block in code_blocks(textwrap.dedent(getattr(rl, name).__doc__)):
-        exec(block, names)
+    if name in ("with_posterior", "evaluate"):
+        small = rl.AgentConfig(hidden_size=4, features=2, embedding_sizes=(4,), head_sizes=(4,))
+        names["config"] = rl.Config(task=rl.TwoArmBandit(), agent=small)
+        names["state"] = rl.make_train(names["config"]).init(keys[0])
+        names["agent"] = names["state"].model
+    with mock.patch.dict(TASKS):
+        for block in code_blocks(textwrap.dedent(getattr(rl, name).__doc__)):
+            exec(block, names)

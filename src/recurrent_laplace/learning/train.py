@@ -129,7 +129,7 @@ class Train:
         (value, (metrics, finite_belief)), gradient = jax.value_and_grad(loss, has_aux=True)(
             model, *args, **kwargs
         )
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         changes, optimizer = self.optimizer.update(gradient, optimizer, model)
         model = optax.apply_updates(model, changes)
         metrics = {"loss": value, **metrics, "gradient_norm": norm}
@@ -207,9 +207,10 @@ def make_train(config: Config) -> Train:
     """From a configuration to its training: a pure function of a key.
 
     ```python
-    train = rl.make_train(rl.Config(task=rl.TwoArmBandit(), learning=rl.LearningConfig(updates=10)))
+    learning = rl.LearningConfig(updates=3, batch=8, steps=10)
+    train = rl.make_train(rl.Config(task=rl.TwoArmBandit(), learning=learning))
     state, metrics = jax.jit(train)(jax.random.key(0))
-    metrics["return"]  # (10,)
+    metrics["return"]  # (3,)
     ```
     """
     return Train(config)
