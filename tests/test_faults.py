@@ -36,7 +36,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Error reading persistent compila
 PROGRAM = (str(Path(sys.executable).parent / "recurrent-laplace"),)
 UPDATES = 120
 SNAPSHOTS = {UPDATES // 2, 3 * UPDATES // 4, UPDATES}
-TINY = ("train", "--preset", "smoke", "--task", "regression", "--steps", "5", "--batch", "4")
+# Most of the time goes into compiling: a plain cell and no norms save some of it.
+SIZES = ("--preset", "smoke", "--steps", "5", "--batch", "4", "--cell", "elman", "--no-layer-norm")
+TINY = ("train", "--task", "regression", *SIZES)
 TRAIN = (*TINY, "--updates", str(UPDATES), "--checkpoint-seconds", "0")
 PATIENCE = 240
 """Seconds after which a child process is given up: much longer than any should take."""
@@ -303,8 +305,6 @@ def test_killed_at_the_worst_and_at_random_moments(child, uninterrupted, tmp_pat
     process.kill()
     assert finish(process).code in (-signal.SIGKILL, 0)
 
-    # Everything is stored, but nobody has said that it is finished.
-    assert killed_at("status", 2, "before") in (-signal.SIGKILL, 0)
     finish(child(*resume)).check(0)
     assert_finished_as(only_run(out), uninterrupted)
 
@@ -573,21 +573,32 @@ def make_larger(folder: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
 
 
+def assert_intact(run: Path) -> None:
+    """All states are whole, and the metrics lead up to the last of them at least."""
+    assert leftovers(run) == []
+    there = checkpoints(run)
+    assert there
+    for update in there:
+        folder = run / "checkpoints" / str(update)
+        sums = "".join(f"{value}  {name}\n" for name, value in listing(folder, ("SHA256SUMS",)).items())
+        assert (folder / "SHA256SUMS").read_text() == sums
+        assert int(arrays(run, update)["update"]) == update
+    updates = pl.read_parquet(run / "metrics.parquet")["update"].unique().sort().to_list()
+    assert updates == list(range(1, len(updates) + 1))
+    assert len(updates) >= max(there)
+
+
 def test_full_disk_keeps_what_there_is_and_resumes_when_there_is_space(
     child, here, interruption, uninterrupted, tmp_path
 ):
     source, _ = interruption
     disk = tmp_path / "disk"
-    # Room for what there is and a half of another state.
+    # Room for a state or two, and not for all snapshots.
     with small_disk(disk, "256k"):
         run = Path(shutil.copytree(source, disk / source.name))
-        before = listing(run, ("metrics.parquet", *TOUCHED))
         done = finish(child(*TRAIN, "--resume", "--out", disk))
         sentence(done, "cannot write", str(run))
-        assert listing(run, ("metrics.parquet", *TOUCHED)) == before
-        # Metrics may be ahead of the state, as after a kill.
-        assert pl.read_parquet(run / "metrics.parquet")["update"].unique().sort().to_list()[0] == 1
-        assert leftovers(run) == []
+        assert_intact(run)
         make_larger(disk)
         here(*TRAIN, "--resume", "--out", disk).check(0)
         assert_finished_as(run, uninterrupted)
@@ -596,11 +607,11 @@ def test_full_disk_keeps_what_there_is_and_resumes_when_there_is_space(
 def test_limited_file_size_keeps_what_there_is_and_resumes_without_it(child, here, partial, uninterrupted):
     before = listing(partial, ("metrics.parquet", *TOUCHED))
     # More than the first metrics, less than a state.
-    program = (sys.executable, "-c", LIMITED, "12000")
+    program = (sys.executable, "-c", LIMITED, "6000")
     done = finish(child(*TRAIN, "--resume", "--out", partial.parent, program=program))
     sentence(done, "cannot write", str(partial))
     assert listing(partial, ("metrics.parquet", *TOUCHED)) == before
-    assert leftovers(partial) == []
+    assert_intact(partial)
     here(*TRAIN, "--resume", "--out", partial.parent).check(0)
     assert_finished_as(partial, uninterrupted)
 

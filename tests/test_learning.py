@@ -32,6 +32,9 @@ from recurrent_laplace.models.mlp import EPSILON
 from recurrent_laplace.models.regressor import LEAST_STDDEV
 from recurrent_laplace.posterior.variational import LOG_EIGENVALUE_RANGE
 
+# Compiled in a third of the time, since the code is run once or twice only.
+compiled = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": False})
+
 KEY = jax.random.key(0)
 SMALL = rl.AgentConfig(hidden_size=6, features=3, embedding_sizes=(5,), head_sizes=(5,))
 # What is compiled for whole trainings: few operations, since compiling them takes all the time.
@@ -86,7 +89,7 @@ def plain(leaf):
 # Advantages, the clipped objective, and the policy's entropy
 
 STEPS = 9
-ours_and_theirs = jax.jit(
+ours_and_theirs = compiled(
     lambda rewards, discounts, values, decay: (
         advantages(rewards, discounts, values, decay),
         rlax.truncated_generalized_advantage_estimation(rewards, discounts, decay, values),
@@ -137,7 +140,7 @@ def test_clipped_objective_is_rlaxs_in_value_and_gradient():
     def theirs(ratio):
         return rlax.clipped_surrogate_pg_loss(ratio, jnp.asarray(advantage), 0.3)
 
-    for got, expected in zip(*jax.jit(lambda r: [jax.value_and_grad(f)(r) for f in (loss, theirs)])(ratio),
+    for got, expected in zip(*compiled(lambda r: [jax.value_and_grad(f)(r) for f in (loss, theirs)])(ratio),
                              strict=True):  # fmt: skip
         assert_close(got, expected)
 
@@ -146,7 +149,7 @@ def test_entropy_and_log_prob_of_a_policy_are_exact():
     random = np.random.default_rng(3)
     logits, action = 3 * random.normal(size=(7, 2, 5)), random.integers(0, 5, (7, 2))
     behaviour, theirs = rl.Behaviour(jnp.asarray(logits), jnp.zeros((7, 2))), distrax.Categorical(logits)
-    got = jax.jit(lambda: (behaviour.entropy(), behaviour.log_prob(action)))()
+    got = compiled(lambda: (behaviour.entropy(), behaviour.log_prob(action)))()
     assert_close(got, (theirs.entropy(), theirs.log_prob(action)))
     probabilities = scipy.special.softmax(logits, axis=-1)
     assert_close(got[0], scipy.stats.entropy(probabilities, axis=-1))
@@ -184,7 +187,7 @@ def head_by_hand(head, z, seen):
     return mlp_by_hand(head.mlp, norm_by_hand(head.norm, z))
 
 
-@jax.jit
+@compiled
 def lstm_by_hand(cell, h, c, x):
     """The new carry, and the Jacobian of the step's `h` by the `h` before it."""
 
@@ -332,7 +335,7 @@ def test_control_loss_is_the_sum_done_by_hand(posterior, policy_input, reward_mo
     )
     batch = Batch(experience_by_chance(), np.random.default_rng(9).normal(size=(B, T)))
     options = {"entropy_weight": 0.2, "key": jax.random.key(4)}
-    run = jax.jit(lambda agent, batch: control_loss(agent, batch, learning, **options))
+    run = compiled(lambda agent, batch: control_loss(agent, batch, learning, **options))
     loss, (metrics, finite) = run(agent, jax.tree.map(jnp.asarray, batch))
     expected, pieces = control_by_hand(POSTERIORS[posterior], learning, agent, batch, **options)
     assert 0 < pieces["clip_fraction"] < 1
@@ -381,7 +384,7 @@ def test_regression_loss_is_the_sum_done_by_hand(posterior):
     random = np.random.default_rng(5)
     pairs = Pairs(random.normal(size=(B, T, 1)), random.normal(size=(B, T, 1)))
     key = jax.random.key(4)
-    run = jax.jit(lambda model, pairs: regression_loss(model, pairs, learning, key=key))
+    run = compiled(lambda model, pairs: regression_loss(model, pairs, learning, key=key))
     loss, (metrics, finite) = run(model, jax.tree.map(jnp.asarray, pairs))
     expected, pieces = regression_by_hand(config, learning, model, pairs, key=key)
     assert_pieces(metrics, pieces)
@@ -408,7 +411,7 @@ def test_gradient_of_a_laplace_penalty_comes_through_the_features_alone(posterio
         moved = eqx.tree_at(lambda belief: belief.mean, beliefs, features + offset)
         return jnp.mean(moved.mahalanobis(previous))
 
-    @jax.jit
+    @compiled
     def both(agent):
         beliefs = jax.vmap(agent.posterior.unroll)(inputs_of(agent))
         first = jax.tree.map(
@@ -439,11 +442,11 @@ def fixed_draw(belief, samples, *, key):
 @functools.cache
 def acted(posterior, policy, greedy, tasks=40):
     agent = agent_of(posterior)
-    problems = jax.jit(jax.vmap(GRID.sample))(jax.random.split(KEY, tasks))
+    problems = compiled(jax.vmap(GRID.sample))(jax.random.split(KEY, tasks))
     options = {"steps": LONG, "samples": DRAWS, "policy": policy, "greedy": greedy, "with_readings": True}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollout_module, "draw", fixed_draw)
-        act = jax.jit(jax.vmap(lambda problem, key: rollout(agent, GRID, problem, **options, key=key)))
+        act = compiled(jax.vmap(lambda problem, key: rollout(agent, GRID, problem, **options, key=key)))
         return problems, *act(problems, jax.random.split(jax.random.key(1), tasks))
 
 
@@ -454,7 +457,7 @@ def replayed(posterior, policy, greedy):
     problems, record, _ = acted(posterior, policy, greedy)
     _, outcome = played_again(problems, record.action)
 
-    @jax.jit
+    @compiled
     @jax.vmap
     def run(record, last):
         actions = jnp.append(record.previous_action, record.action[-1])
@@ -480,7 +483,7 @@ def _replay_world():
         _, steps = jax.lax.scan(lambda state, a: GRID.step(problem, state, a, KEY), state, actions)
         return first, steps
 
-    return jax.jit(jax.vmap(run))
+    return compiled(jax.vmap(run))
 
 
 def played_again(problems, actions):
@@ -584,7 +587,7 @@ def rates_of(config, count):
         change, state = optimizer.update(gradient, state, parameters)
         return state, change[0]
 
-    _, changes = jax.jit(lambda: jax.lax.scan(step, optimizer.init(parameters), length=count))()
+    _, changes = compiled(lambda: jax.lax.scan(step, optimizer.init(parameters), length=count))()
     return -np.asarray(changes) * (0.1 + 1e-8) / 0.1
 
 
@@ -689,7 +692,7 @@ def poisons():
         return jnp.where(jnp.isnan(first), NAN_FIRST, found)
 
     every = jax.vmap(jax.vmap(kinds, (None, 0)), (0, None))
-    return np.asarray(jax.jit(every)(starts().key, jnp.arange(learning.updates)))
+    return np.asarray(compiled(every)(starts().key, jnp.arange(learning.updates)))
 
 
 def healthy_seed():
@@ -811,7 +814,7 @@ def test_an_update_is_one_gradient_step_on_what_was_gathered():
     train, learning = train_of(CONTROL), CONTROL.learning
     start = train.start_from(model_of(CONTROL, 3), SEEDS[3])
 
-    @jax.jit
+    @compiled
     def by_hand(model, key):
         batch = gather(model, CONTROL.task, learning, key=key)
         discounts = learning.discount * (1 - batch.experience.episode_end)

@@ -12,6 +12,9 @@ import recurrent_laplace as rl
 from recurrent_laplace.learning.elbo import first_belief
 from recurrent_laplace.learning.rollout import rollout
 
+# Compiled in a third of the time, since the code is run once or twice only.
+compiled = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": False})
+
 AGENT = rl.AgentConfig(
     cell="gru", hidden_size=16, features=8, embedding_sizes=(16,), head_sizes=(16,), layer_norm=False
 )
@@ -66,7 +69,7 @@ def learned(posterior):
 
     worlds = jax.tree.map(lambda *tables: jnp.stack(tables), *(PROBES[name] for name in names))
     keys = jax.random.split(jax.random.key(0), len(names))
-    experience = jax.tree.map(np.asarray, jax.jit(jax.vmap(learn_and_act))(worlds, keys))
+    experience = jax.tree.map(np.asarray, compiled(jax.vmap(learn_and_act))(worlds, keys))
     return {name: jax.tree.map(lambda leaf, i=i: leaf[i], experience) for i, name in enumerate(names)}
 
 
@@ -154,7 +157,7 @@ def test_one_pair_tells_a_constant_function():
     task = probes.ConstantFunctions()
     config = rl.Config(task=task, agent=AGENT, posterior=POSTERIORS["laplace"], learning=LEARNING)
 
-    @jax.jit
+    @compiled
     def squared_errors(key):
         key_train, key_problems, key_pairs, key_draws = jax.random.split(key, 4)
         state, _ = rl.make_train(config)(key_train)
