@@ -9,7 +9,13 @@ import jaxtyping
 
 # Compiling takes most of the time here, and a third of it goes into making code fast that runs once.
 # Tests that depend on optimised code ask for it themselves (`OPTIMISED` in test_safety.py).
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false",
+    ]
+)
 
 
 def checked(function: Any) -> Any:

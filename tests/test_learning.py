@@ -564,7 +564,7 @@ def test_actions_are_drawn_from_the_policy():
 
 def clipped_gradients(config, *gradients):
     """What reaches AdamW: its running mean holds a tenth of it after one step."""
-    optimizer = make_optimizer(config)
+    optimizer = make_optimizer(config, 1)
     state = optimizer.init(gradients[0])
     _, state = optimizer.update(gradients[0], state, gradients[0])
     return np.asarray(optax.tree_utils.tree_get(state, "mu")) / 0.1
@@ -581,7 +581,7 @@ def test_elements_are_clipped_before_the_norm():
 
 def rates_of(config, count):
     """Step sizes one after another: on a constant gradient g, AdamW steps by `rate g / (|g| + 1e-8)`."""
-    optimizer, gradient, parameters = make_optimizer(config), jnp.array([0.1]), jnp.array([3.0])
+    optimizer, gradient, parameters = make_optimizer(config, 1), jnp.array([0.1]), jnp.array([3.0])
 
     def step(state, _):
         change, state = optimizer.update(gradient, state, parameters)

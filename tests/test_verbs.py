@@ -265,8 +265,11 @@ def test_options_may_come_before_the_run(verb, command, grid):
 
 def test_run_can_be_where_one_is(command, grid, monkeypatch):
     monkeypatch.chdir(grid)
-    command("evaluate", ".", "--tasks", "2")
+    assert command("evaluate", ".", "--tasks", "2").code == 0
     assert (grid / "evaluation-2-tasks.parquet").exists()
+    # Beside it, and not inside of it.
+    derived = command("finetune", ".", "--snapshot", "1", "--updates", "0", "--beta", "0.5").path
+    assert derived.resolve().parent == grid.resolve().parent
 
 
 def test_parameter_of_a_task_as_a_flag(command, grid):

@@ -2,11 +2,13 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import parse, peek, session, with_task
+from recurrent_laplace.cli.parsing import parse, peek, peek_run, session, with_task
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.evaluation import evaluate_run, summary_table
@@ -18,7 +20,7 @@ from recurrent_laplace.tasks import TASKS, make_task
 class Evaluate:
     """Test the newest state of a run on fixed test tasks, and store the table in its directory."""
 
-    run: Positional[Path]
+    run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the run."""
     task: str
     """Name of the task to test on, if not the run's own; its parameters can be changed as well."""
@@ -28,16 +30,14 @@ class Evaluate:
 def main(argv: list[str]) -> None:
     """Evaluate."""
     with session():
-        early = peek(argv, "task", positional="run")
-        path, own = Path(), make_task("gridworld")
-        if early.run:  # Without a run the real parser says what is missing.
-            path = Path(early.run)
+        early, path, own = peek(argv, "task"), peek_run(argv), make_task("gridworld")
+        if path is not None:
             own = RunDirectory.open(path).run.config.task
         if early.task is not None and early.task != own.name:
             check_choice("task", early.task, tuple(TASKS))
             own = make_task(early.task)
         kind = with_task(Evaluate, type(own))
-        default = kind(run=path, task=own.name, parameters=own, evaluation=EvaluationConfig())
+        default = kind(run=path or tyro.MISSING, task=own.name, parameters=own, evaluation=EvaluationConfig())
         chosen = parse(kind, argv, verb="evaluate", default=default)
         directory = RunDirectory.open(chosen.run)
         chosen.parameters.check()

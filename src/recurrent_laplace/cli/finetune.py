@@ -2,10 +2,12 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import parse, peek, session
+from recurrent_laplace.cli.parsing import parse, peek, peek_run, session
 from recurrent_laplace.experiments.derive import derive, remaining_updates
 from recurrent_laplace.experiments.runner import RunOptions
 from recurrent_laplace.experiments.storage import RunDirectory
@@ -17,7 +19,7 @@ from recurrent_laplace.models import PosteriorConfig
 class Finetune:
     """Continue a snapshot of a run under another posterior, with a fresh optimiser, as a run of its own."""
 
-    run: Positional[Path]
+    run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the parent run."""
     snapshot: float = 0.5
     """Share of the parent's updates after which to begin: 0.5, 0.75 or 1."""
@@ -29,14 +31,14 @@ class Finetune:
 def main(argv: list[str]) -> None:
     """Fine-tune."""
     with session():
-        early = peek(argv, "snapshot", positional="run")
+        early, path = peek(argv, "snapshot"), peek_run(argv)
         default = Finetune(
-            run=Path(), options=RunOptions(), posterior=PosteriorConfig(), learning=LearningConfig()
+            run=tyro.MISSING, options=RunOptions(), posterior=PosteriorConfig(), learning=LearningConfig()
         )
-        if early.run:
-            parent = RunDirectory.open(Path(early.run))
+        if path is not None:
+            parent = RunDirectory.open(path)
             config = parent.run.config
-            updates = remaining_updates(parent.run, _share(early.snapshot, default.snapshot))
+            updates = remaining_updates(parent, _share(early.snapshot, default.snapshot))
             default = dataclasses.replace(
                 default,
                 run=parent.path,

@@ -2,11 +2,13 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import parse, peek, session
+from recurrent_laplace.cli.parsing import parse, peek_run, session
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.derive import derive
 from recurrent_laplace.experiments.evaluation import evaluate_run, summary_table
@@ -19,7 +21,7 @@ from recurrent_laplace.models import PosteriorConfig
 class Posthoc:
     """Put another posterior on a run's weights, without training, and test it, as a run of its own."""
 
-    run: Positional[Path]
+    run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the parent run."""
     snapshot: float = 1.0
     """Share of the parent's updates whose weights to take: 0.5, 0.75 or 1."""
@@ -34,10 +36,12 @@ class Posthoc:
 def main(argv: list[str]) -> None:
     """Put on the posterior, and evaluate."""
     with session():
-        early = peek(argv, positional="run")
-        default = Posthoc(run=Path(), out=Path(), posterior=PosteriorConfig(), evaluation=EvaluationConfig())
-        if early.run:
-            parent = RunDirectory.open(Path(early.run))
+        path = peek_run(argv)
+        default = Posthoc(
+            run=tyro.MISSING, out=Path(), posterior=PosteriorConfig(), evaluation=EvaluationConfig()
+        )
+        if path is not None:
+            parent = RunDirectory.open(path)
             default = dataclasses.replace(
                 default, run=parent.path, out=parent.path.parent, posterior=parent.run.config.posterior
             )

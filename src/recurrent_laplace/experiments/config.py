@@ -110,8 +110,9 @@ def config_from(tables: Tables) -> Config:
     """The configuration that tables say; what they do not say has its default, unknown keys are errors."""
     check_keys(tables)
     task = dict(tables.get("task", {}))
-    task = make_task(task.pop("name", "gridworld"), **task)
-    sections = {name: _section(kind, tables.get(name, {})) for name, kind in SECTIONS.items()}
+    name = task.pop("name", "gridworld")
+    task = make_task(name, **_values(TASKS[name], task))
+    sections = {name: kind(**_values(kind, tables.get(name, {}))) for name, kind in SECTIONS.items()}
     return Config(task=task, **sections)
 
 
@@ -148,8 +149,8 @@ def parse_toml(text: str, source: Path) -> Tables:
         raise ValueError(f"{source} is no valid TOML: {problem}.") from problem
 
 
-def _section(kind: type, table: dict[str, Any]) -> Any:
-    """A section's dataclass, with values of the kinds that its fields have."""
+def _values(kind: type, table: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a section, of the kinds that its dataclass has."""
     hints = typing.get_type_hints(kind)
     values = {}
     for key, value in table.items():
@@ -160,7 +161,7 @@ def _section(kind: type, table: dict[str, Any]) -> Any:
         elif hints[key] is bool and not isinstance(value, bool):
             raise ValueError(f"{key} must be true or false; got {value!r}.")
         values[key] = value
-    return kind(**values)
+    return values
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import jax
 from jaxtyping import Array
 
 from recurrent_laplace.experiments.config import Parent, Run
-from recurrent_laplace.experiments.models import load_snapshot, seed_keys
+from recurrent_laplace.experiments.models import find_snapshot, load_state, seed_keys
 from recurrent_laplace.experiments.runner import RunOptions, train_run
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.learning.config import LearningConfig
@@ -25,7 +25,8 @@ def derive(
 
     `learning.updates` of 0 makes a post-hoc run: the parent's weights, unchanged.
     """
-    update, model = load_snapshot(parent, snapshot)
+    update = find_snapshot(parent, snapshot)
+    model = load_state(parent, update).model
     run = Run(
         config=dataclasses.replace(parent.run.config, posterior=posterior, learning=learning),
         seed=parent.run.seed,
@@ -40,10 +41,9 @@ def derive(
     return train_run(run, options, lambda train: train.start_from(model, key_train))
 
 
-def remaining_updates(parent: Run, snapshot: float) -> int:
+def remaining_updates(parent: RunDirectory, snapshot: float) -> int:
     """The updates that the parent still had to make."""
-    updates = parent.config.learning.updates
-    return updates - int(snapshot * updates)
+    return parent.run.config.learning.updates - find_snapshot(parent, snapshot)
 
 
 def _fold(key: Array, number: int) -> Array:

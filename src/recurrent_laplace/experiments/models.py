@@ -1,5 +1,6 @@
 """Models out of run directories."""
 
+import math
 import operator
 
 import jax
@@ -32,18 +33,18 @@ def load_state(directory: RunDirectory, update: int, train: Train | None = None)
     return directory.checkpoints.load(update, like)
 
 
-def load_snapshot(directory: RunDirectory, snapshot: float) -> tuple[int, Agent | Regressor]:
-    """The model of a run after a share of its updates, and how many those were.
-
-    With several seeds every weight has a leading axis of seeds.
-    """
+def find_snapshot(directory: RunDirectory, snapshot: float) -> int:
+    """The number of updates of a stored state, from the share of all updates that they are."""
     updates = directory.run.config.learning.updates
-    update = int(snapshot * updates)
+    asked = int(snapshot * updates) if math.isfinite(snapshot) else None
     there = directory.checkpoints.updates()
-    if update not in there:
-        kept = ", ".join(f"{done / max(updates, 1):g}" for done in there) or "none"
-        raise StorageError(f"{directory.path} has no snapshot {snapshot:g}; it has: {kept}.")
-    return update, load_state(directory, update).model
+    shares = {done: done / max(updates, 1) for done in there}
+    for done, share in shares.items():
+        # 0.5 also means the state after 1 of 3 updates; and shares are printed rounded.
+        if done == asked or abs(share - snapshot) < 1e-5:
+            return done
+    kept = ", ".join(f"{share:g}" for share in shares.values()) or "none"
+    raise StorageError(f"{directory.path} has no snapshot {snapshot:g}; it has: {kept}.")
 
 
 def per_seed(model: Agent | Regressor, run: Run) -> list[Agent | Regressor]:

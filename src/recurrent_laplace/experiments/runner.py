@@ -12,10 +12,11 @@ import jax
 import numpy as np
 import polars as pl
 
+from recurrent_laplace.errors import check_choice, check_number
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.display import Display
 from recurrent_laplace.experiments.files import StorageError
-from recurrent_laplace.experiments.loggers import open_loggers
+from recurrent_laplace.experiments.loggers import LOGGERS, open_loggers
 from recurrent_laplace.experiments.models import load_state, seed_keys, snapshot_updates
 from recurrent_laplace.experiments.provenance import describe_session, now, read_sessions, write_sessions
 from recurrent_laplace.experiments.storage import RunDirectory
@@ -47,6 +48,12 @@ class RunOptions:
     log: tuple[str, ...] = ()
     """Also log to: tensorboard, wandb."""
 
+    def check(self) -> None:
+        """Refuse what cannot be carried out."""
+        check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)
+        for name in self.log:
+            check_choice("logger", name, tuple(LOGGERS))
+
 
 Initial = Callable[[Train], TrainState]
 """Makes the state before the first update."""
@@ -60,6 +67,7 @@ def begin(train: Train, run: Run) -> TrainState:
 def train_run(run: Run, options: RunOptions, initial: Initial | None = None) -> RunDirectory:
     """Train, in the run's directory under `options.out`, from where it stands to the end."""
     run.check()
+    options.check()
     directory = RunDirectory.at(options.out, run)
     status = directory.status
     if status is not None and not options.resume:

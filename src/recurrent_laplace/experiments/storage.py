@@ -51,9 +51,9 @@ class RunDirectory:
             run = Run.from_toml(read_text(path / "config.toml"), path / "config.toml")
         except ValueError as problem:
             raise StorageError(str(problem)) from problem
-        if run.id != path.name:
+        if run.id != path.resolve().name:
             raise StorageError(
-                f"{path / 'config.toml'} is the configuration of run {run.id}, not of {path.name}: "
+                f"{path / 'config.toml'} is the configuration of run {run.id}, not of {path.resolve().name}: "
                 "it was changed, or the directory was renamed."
             )
         return cls(path, run)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.models.config import AgentConfig, PosteriorConfig
-from recurrent_laplace.tasks import AbstractTask, Gridworld
+from recurrent_laplace.tasks import AbstractRegressionTask, AbstractTask, Gridworld
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,3 +99,5 @@ class Config:
         """Refuse what cannot be run, in one sentence."""
         for part in (self.task, self.agent, self.posterior, self.learning):
             part.check()
+        if isinstance(self.task, AbstractRegressionTask) and self.learning.steps < 2:
+            raise ValueError(f"steps must be at least 2 to learn from pairs; got {self.learning.steps}.")

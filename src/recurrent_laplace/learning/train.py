@@ -59,7 +59,8 @@ class Train:
     def __init__(self, config: Config):
         config.check()
         self.config = config
-        self.optimizer = make_optimizer(config.learning)
+        epochs, minibatches = config.learning.epochs, config.learning.minibatches
+        self.optimizer = make_optimizer(config.learning, epochs * minibatches if self._is_control else 1)
         self._init = jax.jit(self._init_one)
         self._init_seeds = jax.jit(jax.vmap(self._init_one))
         self._advance = jax.jit(self._advance_chunk, donate_argnums=0)
@@ -80,7 +81,11 @@ class Train:
                 policy_input=task.policy_input,
                 key=key,
             )
-        return Regressor.init(config.agent, config.posterior, key=key)
+        assert isinstance(task, AbstractRegressionTask)
+        x, y = jax.eval_shape(lambda k: task.pairs(task.sample(k), k, 1), key)
+        return Regressor.init(
+            config.agent, config.posterior, input_size=x.shape[-1], output_size=y.shape[-1], key=key
+        )
 
     def start_from(self, model: Model, key: Array) -> TrainState:
         """The state before the first update of a given model, with a fresh optimiser."""

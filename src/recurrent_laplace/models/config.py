@@ -70,10 +70,13 @@ class AgentConfig:
         check_choice("cell", self.cell, ("lstm", "gru", "elman"))
         check_size("hidden_size", self.hidden_size)
         check_size("features", self.features)
+        for name in ("layer_norm", "reward_model"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false; got {getattr(self, name)!r}.")
         for name in ("embedding_sizes", "head_sizes"):
             sizes = getattr(self, name)
-            if not sizes:
-                raise ValueError(f"{name} must name at least one layer; got none.")
+            if not isinstance(sizes, tuple) or not sizes:
+                raise ValueError(f"{name} must name the sizes of at least one layer; got {sizes!r}.")
             for size in sizes:
                 check_size(name, size)
         choices = ("task", "belief", "belief_and_observation", "belief_and_hidden")
