@@ -642,7 +642,7 @@ def file_size_limited_here(size: int) -> Iterator[None]:
 def test_failed_write_leaves_the_old_file(kind, tmp_path):
     """Each kind of file by itself: in a run it depends on sizes which of them fails first."""
     numbers = np.random.default_rng(0).normal(size=20_000)
-    store = Checkpoints(tmp_path / "checkpoints")
+    store = Checkpoints(tmp_path / "checkpoints", "a-run")
     writes = {
         "table": lambda size: write_table(tmp_path / "table", pl.DataFrame({"value": numbers[:size]})),
         "text": lambda size: write_text(tmp_path / "text", str(numbers[:size].tolist())),

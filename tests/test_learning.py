@@ -581,7 +581,12 @@ def test_elements_are_clipped_before_the_norm():
 
 def rates_of(config, count):
     """Step sizes one after another: on a constant gradient g, AdamW steps by `rate g / (|g| + 1e-8)`."""
-    optimizer, gradient, parameters = make_optimizer(config, 1), jnp.array([0.1]), jnp.array([3.0])
+    steps_per_update = config.epochs * config.minibatches
+    optimizer, gradient, parameters = (
+        make_optimizer(config, steps_per_update),
+        jnp.array([0.1]),
+        jnp.array([3.0]),
+    )
 
     def step(state, _):
         change, state = optimizer.update(gradient, state, parameters)
@@ -930,7 +935,11 @@ def test_what_cannot_be_trained_is_refused():
 
 # The last output is no input of any belief. The square of 1e100 is a number, the square of that is none:
 # then the loss is finite and the gradient's norm is not.
-FINITE = {NAN_LAST: (False, False, True), NAN_FIRST: (False, False, False), HUGE_LAST: (True, False, True)}
+FINITE = {
+    NAN_LAST: (False, False, True, False),
+    NAN_FIRST: (False, False, False, False),
+    HUGE_LAST: (True, False, True, False),
+}
 
 
 @pytest.mark.parametrize("kind", FINITE, ids=["nan-output", "nan-input", "overflow"])
@@ -938,7 +947,7 @@ def test_training_stops_before_an_update_that_is_not_finite(kind):
     train = train_of(REGRESSION)
     seed, bad = seed_and_update(kind)
     state, progress = train.advance(seeds_of(starts(), seed), CHUNK)
-    assert WATCHED == ("loss", "gradient", "belief")
+    assert WATCHED == ("loss", "gradient", "belief", "weights")
     assert tuple(np.asarray(progress.finite)) == FINITE[kind]
     assert int(progress.count) == int(state.update) == bad
     for row in progress.metrics.values():
@@ -961,7 +970,7 @@ def test_one_seed_that_is_not_finite_stops_all_and_is_named():
     state, progress = train.advance(seeds_of(starts(), np.array(both)), CHUNK)
     assert int(progress.count) == bad
     np.testing.assert_array_equal(state.update, [bad, bad])
-    np.testing.assert_array_equal(progress.finite, [(True, True, True), FINITE[NAN_FIRST]])
+    np.testing.assert_array_equal(progress.finite, [(True, True, True, True), FINITE[NAN_FIRST]])
     for index, seed in enumerate(both):
         alone, _ = train.advance(seeds_of(starts(), seed), bad)
         assert_close_states(seeds_of(state, index), alone, 1e-9)

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
             default = dataclasses.replace(
                 default,
                 run=parent.path,
-                options=RunOptions(out=parent.path.parent),
+                options=RunOptions(out=parent.path.resolve().parent),
                 posterior=config.posterior,
                 learning=dataclasses.replace(config.learning, updates=updates),
             )

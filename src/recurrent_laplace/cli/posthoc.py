@@ -43,7 +43,10 @@ def main(argv: list[str]) -> None:
         if path is not None:
             parent = RunDirectory.open(path)
             default = dataclasses.replace(
-                default, run=parent.path, out=parent.path.parent, posterior=parent.run.config.posterior
+                default,
+                run=parent.path,
+                out=parent.path.resolve().parent,
+                posterior=parent.run.config.posterior,
             )
         chosen = parse(Posthoc, argv, verb="posthoc", default=default)
         parent = RunDirectory.open(chosen.run)

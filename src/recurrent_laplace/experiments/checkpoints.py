@@ -1,9 +1,12 @@
 """States of training on disk."""
 
+import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Collection
+import sys
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,11 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from recurrent_laplace.experiments.files import StorageError, check_seal, remove, seal
+from recurrent_laplace.experiments.files import StorageError, check_seal, read_text, remove, seal
 
 Tree = TypeVar("Tree")
 
 ARRAYS = "arrays"
+LABEL = "label"
+THREADS_END_SECONDS = 1.0
+"""How long threads of a failed write may go on."""
 
 
 class Checkpoints:
@@ -26,8 +32,9 @@ class Checkpoints:
     file that is damaged, or of another network, is an error, and nothing in it is ever executed.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, run: str):
         self.folder = folder
+        self.run = run
         # What went wrong is said in our own errors.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         self._orbax = ocp.PyTreeCheckpointer()
@@ -47,7 +54,9 @@ class Checkpoints:
                 self.folder.mkdir(exist_ok=True)
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir()
-                self._orbax.save((temporary / ARRAYS).absolute(), _named_arrays(state))
+                with _quiet():
+                    self._orbax.save((temporary / ARRAYS).absolute(), _named_arrays(state))
+                (temporary / LABEL).write_text(self._label(update))
                 seal(temporary)
                 os.replace(temporary, final)
         except Exception as problem:  # orbax and tensorstore have errors of many kinds for a full disk
@@ -61,11 +70,40 @@ class Checkpoints:
         """Read a state of the structure, shapes and types of `like`."""
         folder = self.folder / str(update)
         check_seal(folder)
+        label = read_text(folder / LABEL)
+        if label != self._label(update):
+            raise StorageError(f"{folder} is of another run, or of another update: {label.strip()}.")
         try:
-            arrays = self._orbax.restore((folder / ARRAYS).absolute())
+            with _quiet():
+                arrays = self._orbax.restore((folder / ARRAYS).absolute())
         except Exception as problem:
             raise StorageError(f"cannot read {folder}: {_first_line(problem)}") from problem
         return _into(like, arrays, folder)
+
+    def _label(self, update: int) -> str:
+        return f"{self.run} after update {update}\n"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep standard error to ourselves while orbax works.
+
+    When its writes fail, its threads print tracebacks of a closed event loop there, some after the error has
+    been raised. What went wrong is said by the error.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    except BaseException:
+        time.sleep(THREADS_END_SECONDS)
+        raise
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _first_line(problem: Exception) -> str:

@@ -15,7 +15,7 @@ class StorageError(Exception):
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the place of `path` when all went well."""
-    temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.writing")
     try:
         yield temporary
         _sync(temporary)
@@ -55,6 +55,11 @@ def seal(folder: Path) -> None:
 def check_seal(folder: Path) -> None:
     """Refuse a folder with a file that is missing or has changed since it was sealed."""
     sums = read_text(folder / SUMS)
+    listed = {line.partition("  ")[2] for line in sums.splitlines()}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_file() and name not in (SUMS, *listed):
+            raise StorageError(f"{folder} is damaged: {name} is not in {SUMS}.")
     for line in sums.splitlines():
         expected, _, name = line.partition("  ")
         path = folder / name
@@ -70,6 +75,16 @@ def remove(folder: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
     os.replace(folder, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half written or half removed."""
+    for pattern in (".*.writing", ".*.removing"):
+        for path in folder.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _sum(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from recurrent_laplace.experiments.files import read_text, write_text
+from recurrent_laplace.experiments.files import StorageError, read_text, write_text
 
 PACKAGES = ("recurrent-laplace", "jax", "jaxlib", "equinox", "optax", "numpy", "orbax-checkpoint", "polars")
 
@@ -33,7 +33,13 @@ def describe_session(command: list[str] | None = None) -> dict[str, Any]:
 
 def read_sessions(path: Path) -> list[dict[str, Any]]:
     """The sessions so far."""
-    return json.loads(read_text(path))["sessions"] if path.exists() else []
+    if not path.exists():
+        return []
+    try:
+        sessions = json.loads(read_text(path))["sessions"]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise StorageError(f"{path} is damaged: {problem}.") from problem
+    return list(sessions)
 
 
 def write_sessions(path: Path, sessions: list[dict[str, Any]]) -> None:

@@ -80,10 +80,13 @@ def train_run(run: Run, options: RunOptions, initial: Initial | None = None) -> 
     with directory.taken(), _loggers(directory, options.log) as loggers:
         session = describe_session()
         sessions = [*read_sessions(directory.provenance_path), session]
+        train = make_train(run.config)
+        state, history = _load(directory, train, initial)
+        # From here on something may change: before, what could not be read is left as it was.
         write_sessions(directory.provenance_path, sessions)
         directory.set_status("running")
         try:
-            _train(directory, options, initial, loggers, session)
+            _train(directory, options, train, state, history, loggers, session)
         except (TrainingFailedError, InterruptedRunError) as end:
             word = "failed" if isinstance(end, TrainingFailedError) else "interrupted"
             directory.log(str(end))
@@ -97,24 +100,34 @@ def train_run(run: Run, options: RunOptions, initial: Initial | None = None) -> 
     return directory
 
 
+def _load(directory: RunDirectory, train: Train, initial: Initial | None) -> tuple[TrainState, pl.DataFrame]:
+    """The newest state, and the metrics up to it."""
+    there = directory.checkpoints.updates()
+    if not there:
+        state = begin(train, directory.run) if initial is None else initial(train)
+        return state, pl.DataFrame(schema=METRICS_SCHEMA)
+    state = load_state(directory, there[-1], train)
+    history = read_table(directory.metrics_path, METRICS_SCHEMA)
+    history = history.filter(pl.col("update") <= there[-1])
+    if history["update"].n_unique() != there[-1]:
+        raise StorageError(
+            f"{directory.metrics_path} is damaged: it has {history['update'].n_unique()} of the {there[-1]} "
+            "updates before the newest checkpoint."
+        )
+    return state, history
+
+
 def _train(
     directory: RunDirectory,
     options: RunOptions,
-    initial: Initial | None,
+    train: Train,
+    state: TrainState,
+    history: pl.DataFrame,
     loggers: Sequence[Any],
     session: dict[str, Any],
 ) -> None:
     run = directory.run
     updates = run.config.learning.updates
-    train = make_train(run.config)
-    there = directory.checkpoints.updates()
-    if there:
-        state = load_state(directory, there[-1], train)
-        history = read_table(directory.metrics_path, METRICS_SCHEMA)
-        history = history.filter(pl.col("update") <= there[-1])
-    else:
-        state = begin(train, run) if initial is None else initial(train)
-        history = pl.DataFrame(schema=METRICS_SCHEMA)
     done = _updates_of(state)
     directory.log(f"begins at update {done} of {updates}" if done else f"begins: {updates} updates")
 
@@ -161,6 +174,7 @@ class _Book:
         self.directory = directory
         self.frames = [history]
         self.stored = time.monotonic()
+        self.update: int | None = None
 
     def add(self, first_update: int, rows: dict[str, np.ndarray]) -> None:
         run = self.directory.run
@@ -168,6 +182,9 @@ class _Book:
         self.frames.append(metrics_frame(run.id, seeds, first_update, rows))
 
     def store(self, update: int, state: TrainState) -> None:
+        if update == self.update:
+            return
+        self.update = update
         self.frames = [pl.concat(self.frames)]
         write_table(self.directory.metrics_path, self.frames[0])
         keep = set(snapshot_updates(self.directory.run.config.learning.updates))

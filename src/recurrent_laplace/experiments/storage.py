@@ -10,7 +10,7 @@ import filelock
 
 from recurrent_laplace.experiments.checkpoints import Checkpoints
 from recurrent_laplace.experiments.config import Run
-from recurrent_laplace.experiments.files import StorageError, read_text, write_text
+from recurrent_laplace.experiments.files import StorageError, read_text, sweep, write_text
 
 Word = Literal["running", "interrupted", "failed", "finished"]
 
@@ -34,7 +34,7 @@ class RunDirectory:
     def __init__(self, path: Path, run: Run):
         self.path = path
         self.run = run
-        self.checkpoints = Checkpoints(path / "checkpoints")
+        self.checkpoints = Checkpoints(path / "checkpoints", run.id)
         self.metrics_path = path / "metrics.parquet"
         self.evaluation_path = path / "evaluation.parquet"
         self.provenance_path = path / "provenance.json"
@@ -82,6 +82,8 @@ class RunDirectory:
         except OSError as problem:
             raise StorageError(f"cannot write {self.path}: {problem.strerror or problem}.") from problem
         try:
+            sweep(self.path)
+            sweep(self.path / "checkpoints")
             if not (self.path / "config.toml").exists():
                 write_text(self.path / "config.toml", self.run.to_toml())
             yield

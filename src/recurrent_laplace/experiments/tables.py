@@ -75,7 +75,10 @@ def evaluation_frame(
 def write_table(path: Path, frame: pl.DataFrame) -> None:
     """Write parquet, atomically."""
     with replacing(path) as temporary:
-        frame.write_parquet(temporary)
+        try:
+            frame.write_parquet(temporary)
+        except pl.exceptions.PolarsError as problem:
+            raise StorageError(f"cannot write {path}: {str(problem).splitlines()[0]}.") from problem
 
 
 def read_table(path: Path, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

@@ -21,7 +21,7 @@ Model = Agent | Regressor
 CHUNK = 20
 """Updates that a compiled call makes at most."""
 
-WATCHED = ("loss", "gradient", "belief")
+WATCHED = ("loss", "gradient", "belief", "weights")
 """What must stay finite."""
 
 
@@ -43,7 +43,7 @@ class Progress(eqx.Module):
 
     metrics: dict[str, Float[Array, "..."]]
     count: Int[Array, ""]
-    finite: Bool[Array, "... 3"]
+    finite: Bool[Array, "... W"]
 
 
 class Train:
@@ -110,7 +110,7 @@ class Train:
 
         return jax.lax.scan(update, state, length=self.config.learning.updates)
 
-    def update(self, state: TrainState) -> tuple[TrainState, dict[str, Array], Bool[Array, " 3"]]:
+    def update(self, state: TrainState) -> tuple[TrainState, dict[str, Array], Bool[Array, " W"]]:
         """One batch of experience, and what is learned from it; traced, for one seed."""
         key_data, key_learn = jax.random.split(jax.random.fold_in(state.key, state.update))
         learn = self._learn_control if self._is_control else self._learn_regression
@@ -138,7 +138,9 @@ class Train:
         changes, optimizer = self.optimizer.update(gradient, optimizer, model)
         model = optax.apply_updates(model, changes)
         metrics = {"loss": value, **metrics, "gradient_norm": norm}
-        return model, optimizer, metrics, jnp.stack([jnp.isfinite(value), jnp.isfinite(norm), finite_belief])
+        weights = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(model)])
+        finite = jnp.stack([jnp.isfinite(value), jnp.isfinite(norm), finite_belief, jnp.all(weights)])
+        return model, optimizer, metrics, finite
 
     def _learn_regression(self, state: TrainState, key_data: Array, key_learn: Array):
         task, config = self.config.task, self.config.learning

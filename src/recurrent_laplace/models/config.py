@@ -75,8 +75,10 @@ class AgentConfig:
                 raise ValueError(f"{name} must be true or false; got {getattr(self, name)!r}.")
         for name in ("embedding_sizes", "head_sizes"):
             sizes = getattr(self, name)
-            if not isinstance(sizes, tuple) or not sizes:
-                raise ValueError(f"{name} must name the sizes of at least one layer; got {sizes!r}.")
+            if not isinstance(sizes, tuple):
+                raise ValueError(f"{name} must be a list of sizes; got {sizes!r}.")
+            if not sizes:
+                raise ValueError(f"{name} must name at least one layer; got none.")
             for size in sizes:
                 check_size(name, size)
         choices = ("task", "belief", "belief_and_observation", "belief_and_hidden")
