@@ -938,7 +938,7 @@ def test_what_cannot_be_trained_is_refused():
 FINITE = {
     NAN_LAST: (False, False, True, False),
     NAN_FIRST: (False, False, False, False),
-    HUGE_LAST: (True, False, True, False),
+    HUGE_LAST: (True, False, True, True),
 }
 
 
