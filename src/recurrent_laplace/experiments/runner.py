@@ -132,6 +132,9 @@ def _train(
     directory.log(f"begins at update {done} of {updates}" if done else f"begins: {updates} updates")
 
     book = _Book(directory, history)
+    if done == updates:  # A post-hoc run has nothing to learn, and nothing to show.
+        book.store(done, state)
+        return
     headline = "return" if hasattr(state.model, "policy_head") else "loss"
     pace = _Pace()
     with (
