@@ -1,6 +1,7 @@
 """Set up before the package is imported: shapes checked at run time, float64, stable property tests."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import beartype
@@ -36,6 +37,8 @@ jaxtyping.install_import_hook(
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
+import pytest  # noqa: E402
+from jax.experimental.compilation_cache import compilation_cache  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 
@@ -49,3 +52,24 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("stable")
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory) -> Path:
+    """A folder that all workers of this session have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="module")
+def programs(shared):
+    """Compiled programs are kept for all tests of the session, and for no one after it."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (str(shared / "compiled"), 0.5), strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()

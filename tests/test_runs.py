@@ -1,14 +1,12 @@
 """Run directories: what is in them, what the verbs make of each other's, and that the numbers are right."""
 
 import json
-import os
 import pickletools
 import re
 import shutil
 import tomllib
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import filelock
 import jax
@@ -16,7 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import polars as pl
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
+from verbs import Done
 
 import recurrent_laplace
 from recurrent_laplace import cli
@@ -24,7 +22,10 @@ from recurrent_laplace.evaluation.lengths import test_keys as keys_of_test_tasks
 from recurrent_laplace.tasks import Gridworld
 
 # A program that another worker is just storing is compiled once more: no harm, and no error.
-pytestmark = pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache"),
+    pytest.mark.usefixtures("programs"),
+]
 
 UPDATES = 8
 SNAPSHOTS = {4, 6, 8}
@@ -87,41 +88,6 @@ REGRESSION_EVALUATION = (
     | {"entropy", "kl"}
     | {"entropy_strips", "kl_strips"}
 )
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def path(self) -> Path:
-        """The run's directory, or the table, that was announced."""
-        assert self.code == 0, self.err
-        found = re.search(r"^(?:finished|written): (.*)$", self.out, re.MULTILINE)
-        assert found is not None, self.out
-        return Path(found[1])
-
-
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory) -> Path:
-    """A folder that all workers of this session have in common."""
-    base = tmp_path_factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs(shared):
-    """Compiled programs are kept for all tests of the session, and for no one after it."""
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, (str(shared / "compiled"), 0.5), strict=True):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 def run(*args) -> None:

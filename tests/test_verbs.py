@@ -4,18 +4,16 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import os
 import re
 import shutil
 import textwrap
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import filelock
 import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
+from verbs import Done
 
 from recurrent_laplace import cli
 from recurrent_laplace.evaluation import EvaluationConfig
@@ -25,47 +23,15 @@ from recurrent_laplace.models import AgentConfig, PosteriorConfig
 from recurrent_laplace.tasks import TASKS
 
 # A program that another worker is just storing is compiled once more: no harm, and no error.
-pytestmark = pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache"),
+    pytest.mark.usefixtures("programs"),
+]
 
 # Most of the time goes into compiling: a plain cell and no norms save some of it.
 TINY = ("--preset", "smoke", "--steps", "5", "--batch", "4", "--cell", "elman", "--no-layer-norm")
 REGRESSION = ("train", "--task", "regression", *TINY)
 GRID = ("train", "--task", "gridworld", "--task.size", "3", *TINY)
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def path(self) -> Path:
-        """The run's directory, or the table, that was announced."""
-        assert self.code == 0, self.err
-        found = re.search(r"^(?:finished|written): (.*)$", self.out, re.MULTILINE)
-        assert found is not None, self.out
-        return Path(found[1])
-
-
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory) -> Path:
-    """A folder that all workers of this session have in common."""
-    base = tmp_path_factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs(shared):
-    """Compiled programs are kept for all tests of the session, and for no one after it."""
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, (str(shared / "compiled"), 0.5), strict=True):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture
