@@ -167,6 +167,7 @@ def _train(
         book.store(done, state)
         session["updates"] = done
         session["compile_seconds"] = round(pace.first_seconds, 2)
+        session["update_seconds"] = pace.update_seconds
         directory.log(f"finished {updates} updates")
 
 
@@ -206,6 +207,12 @@ class _Pace:
         self.per_second: float | None = None
         self.first_seconds = 0.0
         self.since = time.monotonic()
+        self.paces: list[float] = []
+
+    @property
+    def update_seconds(self) -> float | None:
+        """Seconds of an update, compilation aside; None if all were made by the first call."""
+        return float(np.median(self.paces)) if self.paces else None
 
     def count(self) -> int:
         self.since = time.monotonic()
@@ -220,6 +227,8 @@ class _Pace:
             self.per_second = 1.0
         else:
             self.per_second = count / max(seconds, 1e-6)
+            if count:
+                self.paces.append(seconds / count)
 
 
 class _Stop:

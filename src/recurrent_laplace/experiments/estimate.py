@@ -1,0 +1,76 @@
+"""What a run will take, before it starts: by counting, good to a factor of about three."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+
+from recurrent_laplace.evaluation.evaluate import TEST_TASKS
+from recurrent_laplace.evaluation.lengths import LENGTHS
+from recurrent_laplace.experiments.config import Run
+from recurrent_laplace.experiments.models import snapshot_updates
+from recurrent_laplace.learning import make_train
+from recurrent_laplace.tasks import AbstractControlTask
+
+MULTIPLICATIONS_PER_SECOND = 2e10
+"""What two cores do in products of this size."""
+SECONDS_PER_STEP = 1.5e-4
+"""Overhead of a step of a compiled loop."""
+COMPILE_SECONDS = 25.0
+"""Both programs of a run, training and evaluation, on one core, and the start of the process's share."""
+PROGRAM_BYTES = 600_000_000
+"""Python, JAX and its compiler."""
+GRADIENT_BYTES = 2.5
+"""Memory of a gradient in units of what the unroll alone takes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Seconds of work on two cores, bytes of memory at the peak, bytes left on disk."""
+
+    seconds: float
+    memory: int
+    disk: int
+
+
+def estimate(run: Run) -> Estimate:
+    """What a run will take, its evaluation included; nothing is computed or compiled."""
+    learning = run.config.learning
+    is_control = isinstance(run.config.task, AbstractControlTask)
+    cost = _posterior(run).cost(steps=learning.steps, batch=learning.batch)
+    weights = parameters(run)
+    passes = learning.epochs if is_control else 1
+    heads = learning.batch * learning.steps * weights * learning.training_samples // 2
+    work = (cost.multiplications + heads) * (3 * passes + is_control)
+    steps = learning.steps * (2 * passes + is_control)
+    update = run.seeds * work / MULTIPLICATIONS_PER_SECOND + steps * SECONDS_PER_STEP
+    tested = _posterior(run).cost(steps=max(LENGTHS), batch=TEST_TASKS)
+    seconds = COMPILE_SECONDS + learning.updates * update
+    seconds += run.seeds * 3 * tested.multiplications / MULTIPLICATIONS_PER_SECOND
+    snapshots = len(set(snapshot_updates(learning.updates)))
+    rows = run.seeds * (12 * learning.updates + 10 * TEST_TASKS * len(LENGTHS))
+    return Estimate(
+        seconds=seconds,
+        memory=PROGRAM_BYTES + int(max(GRADIENT_BYTES * cost.bytes * run.seeds, tested.bytes)),
+        disk=snapshots * 3 * 4 * weights * run.seeds + 6 * rows,
+    )
+
+
+def parameters(run: Run) -> int:
+    """Numbers in the weights of one seed's model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(_model(run)))
+
+
+def _posterior(run: Run):
+    return _model(run).posterior
+
+
+@functools.lru_cache(maxsize=256)
+def _shapes(text: str, run: Run):
+    del text
+    return eqx.filter_eval_shape(make_train(run.config).make_model, jax.random.key(0))
+
+
+def _model(run: Run):
+    return _shapes(run.configuration, run)

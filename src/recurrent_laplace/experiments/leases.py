@@ -1,0 +1,149 @@
+"""Who is doing what: leases that expire, so that no job is done twice and none is lost with its worker."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from recurrent_laplace.experiments.files import StorageError, read_text, write_text
+
+LEASE_SECONDS = 60.0
+"""A worker that has not renewed its lease for so long is taken for dead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What is known of a job beside its run directory."""
+
+    attempts: int = 0
+    error: str = ""
+    owner: str = ""
+    host: str = ""
+    process: int = 0
+    until: float = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether someone is at work on it."""
+        if not self.owner or self.until <= time.time():
+            return False
+        # A process of this machine that is gone needs no waiting for.
+        return self.host != platform.node() or _is_alive(self.process)
+
+
+class Leases:
+    """The entries of a sweep's jobs, a file each; a lock makes changes one at a time.
+
+    ```python
+    leases = Leases(Path("runs/sweep/jobs"))
+    if leases.take("a-job", attempts=3):
+        with leases.renewed("a-job"):
+            ...
+        leases.give_back("a-job")
+    ```
+    """
+
+    def __init__(self, folder: Path, seconds: float = LEASE_SECONDS):
+        self.folder = folder
+        self.seconds = seconds
+        self.me = uuid.uuid4().hex
+
+    def entry(self, job: str) -> Entry:
+        """What is known of a job."""
+        path = self._path(job)
+        if not path.exists():
+            return Entry()
+        try:
+            return Entry(**json.loads(read_text(path)))
+        except (ValueError, TypeError) as problem:
+            raise StorageError(f"{path} is damaged: {problem}.") from problem
+
+    def take(self, job: str, attempts: int) -> bool:
+        """Take a job that nobody holds and that was not tried `attempts` times already."""
+        with self._alone():
+            entry = self.entry(job)
+            if entry.is_held or entry.attempts >= attempts:
+                return False
+            self._write(
+                job,
+                Entry(
+                    attempts=entry.attempts + 1,
+                    error="the worker died.",  # Until it says otherwise.
+                    owner=self.me,
+                    host=platform.node(),
+                    process=os.getpid(),
+                    until=time.time() + self.seconds,
+                ),
+            )
+            return True
+
+    @contextlib.contextmanager
+    def renewed(self, job: str) -> Iterator[None]:
+        """Keep the lease while working."""
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(self.seconds / 4):
+                with contextlib.suppress(StorageError, OSError), self._alone():
+                    entry = self.entry(job)
+                    if entry.owner == self.me:
+                        self._write(job, dataclasses.replace(entry, until=time.time() + self.seconds))
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def give_back(self, job: str, error: str = "", *, counts: bool = True) -> None:
+        """End the lease, with what went wrong; an attempt that was only interrupted does not count."""
+        with self._alone():
+            entry = self.entry(job)
+            if entry.owner == self.me:
+                attempts = entry.attempts - (not counts)
+                self._write(job, Entry(attempts=attempts, error=error))
+
+    def forget_attempts(self, jobs: list[str]) -> None:
+        """Let jobs that were given up be tried again."""
+        with self._alone():
+            for job in jobs:
+                entry = self.entry(job)
+                if entry.attempts and not entry.is_held:
+                    self._write(job, Entry(error=entry.error))
+
+    def _path(self, job: str) -> Path:
+        return self.folder / f"{job}.json"
+
+    def _write(self, job: str, entry: Entry) -> None:
+        write_text(self._path(job), json.dumps(dataclasses.asdict(entry)) + "\n")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(self.folder / ".lock", timeout=30):
+                yield
+        except filelock.Timeout as problem:
+            raise StorageError(f"{self.folder} has been locked for 30 seconds.") from problem
+        except OSError as problem:
+            raise StorageError(f"cannot write {self.folder}: {problem.strerror or problem}.") from problem
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
