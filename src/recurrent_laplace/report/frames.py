@@ -45,7 +45,8 @@ class Frames:
     - `metrics`: training, `run, seed, update, metric, value`;
     - `evaluation`: tests, `run, configuration, seed, task, t, metric, value`;
     - `unfinished`: runs that are there and are not finished, with their status;
-    - `provenance`: for each run, the sessions of work on it.
+    - `provenance`: for each run, the sessions of work on it;
+    - `folder`: where `path` of the runs begins; None for tables that came from elsewhere.
     """
 
     runs: pl.DataFrame
@@ -53,6 +54,7 @@ class Frames:
     evaluation: pl.DataFrame
     unfinished: dict[str, str]
     provenance: dict[str, list[dict[str, Any]]]
+    folder: Path | None = None
 
     def training(self, metric: str, **chosen: Any) -> pl.DataFrame:
         """A training metric of chosen runs, beside all columns of the runs."""
@@ -109,6 +111,7 @@ def load_frames(folder: Path) -> Frames:
         evaluation=pl.concat(evaluations),
         unfinished=unfinished,
         provenance=provenance,
+        folder=folder,
     )
 
 
