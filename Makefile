@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test lint format bench demo wheel clean
+.PHONY: test lint format bench demo docs wheel clean
 .DELETE_ON_ERROR:
 
 # A stamp per set of extras, so that `make demo` does not install the test suite's references.
@@ -36,6 +36,11 @@ bench: .venv/stamp-core
 
 demo: .venv/stamp-core
 	$(BIN)/python examples/demo.py --out build/demo
+
+# Not --quiet: it drops the warnings before --strict counts them.
+docs: .venv/stamp-docs
+	$(BIN)/python -m mkdocs build --strict
+	@echo build/site/index.html
 
 # Builds the wheel and uses it from an empty folder, in an environment of its own.
 wheel: .venv/stamp

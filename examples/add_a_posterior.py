@@ -19,10 +19,12 @@ class TemperedPosterior(rl.AbstractPosterior):
     """The Laplace posterior `base`, with all its covariances times `temperature`."""
 
     base: rl.LaplacePosterior
-    temperature: float = eqx.field(static=True, default=1.0)
+    temperature: float = eqx.field(static=True)
 
-    def __check_init__(self):
-        check_number("temperature", self.temperature, above=0)
+    def __init__(self, base: rl.LaplacePosterior, *, temperature: float):
+        check_number("temperature", temperature, above=0)
+        self.base = base
+        self.temperature = float(temperature)
 
     @property
     def memory(self) -> rl.Memory:
@@ -63,16 +65,15 @@ if __name__ == "__main__":
     inputs = jax.random.normal(k3, (40, 3))
     plain = rl.LaplacePosterior(memory)
     warm = TemperedPosterior(plain, temperature=2.0)
-    beliefs = warm.unroll(inputs)
-    print("entropy at 1:", plain.unroll(inputs).entropy()[::10].round(2))
-    print("entropy at 2:", beliefs.entropy()[::10].round(2))
+    before, beliefs = plain.unroll(inputs), warm.unroll(inputs)
+    print(f"entropy in the end: {before[-1].entropy():.2f}, tempered {beliefs[-1].entropy():.2f}")
 
     # What must hold of any posterior: one input at a time, or all at once, is the same.
-    state = warm.init()
+    state, belief = warm.init(), warm.prior()
     for x in inputs:
         state, belief = warm.update(state, x)
     difference = jnp.abs(belief.precision() - beliefs[-1].precision()).max()
     print(f"update and unroll differ by {difference:.1e}")
     assert difference < 1e-4
-    rise = beliefs.entropy() - plain.unroll(inputs).entropy()
+    rise = beliefs.entropy() - before.entropy()
     assert jnp.allclose(rise, 0.5 * 8 * jnp.log(2.0), atol=1e-4)  # F / 2 ln temperature

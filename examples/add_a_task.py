@@ -1,7 +1,7 @@
 """A task of one's own: two doors, and a voice that names one of them.
 
-A problem is what the voice is: a friend, who mostly names the door with the prize, or a liar, who mostly names
-the other. The agent is not told which. It has to remember how the doors before this one turned out.
+A problem is what the voice is: a friend, who mostly names the door with the prize, or a liar, who mostly
+names the other. The agent is not told which, and has to remember how the doors before turned out.
 """
 
 import dataclasses
@@ -64,13 +64,15 @@ class TwoDoors(rl.AbstractControlTask):
 
 
 if __name__ == "__main__":
-    agent = rl.AgentConfig(cell="gru", hidden_size=16, features=4, embedding_sizes=(16,), head_sizes=(32,))
+    agent = rl.AgentConfig(cell="gru", hidden_size=32, features=8, embedding_sizes=(32,), head_sizes=(64,))
     learning = rl.LearningConfig(
-        updates=100, steps=20, batch=64, epochs=4, learning_rate=3e-3, entropy_weight=0.02
+        updates=60, steps=20, batch=64, epochs=4, learning_rate=5e-3, entropy_weight=0.05
     )
     config = rl.Config(task=rl.make_task("two_doors", reliability=0.8), agent=agent, learning=learning)
-    state, metrics = jax.jit(rl.make_train(config))(jax.random.key(0))
-    regret = metrics["cumulative_regret"]
+    # Now and then a seed is late to find out that it pays to remember: three at once, and their median.
+    train = jax.jit(jax.vmap(rl.make_train(config)))
+    _, metrics = train(jax.random.split(jax.random.key(0), 3))
+    regret = jnp.median(metrics["cumulative_regret"], axis=0)
     for update in range(0, learning.updates, 20):
         print(f"update {update:2}: regret {regret[update]:.2f}")
-    print(f"regret of 20 doors: {regret[:5].mean():.2f} at first, {regret[-5:].mean():.2f} in the end")
+    print(f"regret of 20 doors: {regret[0]:.2f} at first, {regret[-1]:.2f} in the end")

@@ -1,7 +1,11 @@
 """The examples that people will paste run."""
 
 import dataclasses
+import html
+import importlib.util
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from unittest import mock
@@ -13,7 +17,10 @@ import pytest
 import recurrent_laplace as rl
 from recurrent_laplace.tasks import TASKS
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+SNIPPET = re.compile(r'--8<-- "(.*)"')
 
 
 def code_blocks(text: str) -> list[str]:
@@ -71,3 +78,61 @@ def test_docstring_example(name):
     with mock.patch.dict(TASKS):
         for block in code_blocks(textwrap.dedent(getattr(rl, name).__doc__)):
             exec(block, names)
+
+
+OWN_BLOCKS = [
+    (page.stem, block)
+    for page in PAGES
+    for block in code_blocks(page.read_text())
+    # A block that is a file of examples/ is run by test_examples.py.
+    if not SNIPPET.search(block)
+]
+
+
+@pytest.mark.parametrize(("page", "block"), OWN_BLOCKS, ids=[page for page, _ in OWN_BLOCKS])
+def test_page_example(page, block, monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    with mock.patch.dict(TASKS):
+        exec(block, {})
+    # An example registers its task once for each import: the next to import it starts anew.
+    for name in {"add_a_task", "add_a_posterior"} & (set(sys.modules) - before):
+        del sys.modules[name]
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", ["cell", "posterior", "task"])
+def test_how_to_page_shows_its_example(part):
+    page = (ROOT / "docs" / f"add-a-{part}.md").read_text()
+    assert SNIPPET.findall(page) == [f"examples/add_a_{part}.py"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    if any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material")):
+        pytest.skip("mkdocs is not installed: `make docs` does so")
+    folder = tmp_path_factory.mktemp("site")
+    # Not --quiet: it drops the warnings before --strict counts them.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_site_has_every_page(site):
+    assert {page.stem for page in PAGES} <= {path.stem for path in site.glob("*.html")}
+
+
+@pytest.mark.parametrize("part", ["cell", "posterior", "task"])
+def test_site_holds_the_whole_example(site, part):
+    text = html.unescape(re.sub(r"<[^>]*>", "", (site / f"add-a-{part}.html").read_text()))
+    assert (ROOT / "examples" / f"add_a_{part}.py").read_text().strip() in text
+
+
+def test_site_fetches_nothing_from_elsewhere(site):
+    elsewhere = r"""["']?(?:https?:)?//[^"')\s]*"""
+    fetched = re.compile(rf"(?:<link\b[^>]*\bhref|\bsrc|\bsrcset)={elsewhere}|url\({elsewhere}")
+    files = [*site.rglob("*.html"), *site.rglob("*.css")]
+    assert len(files) > len(PAGES)
+    assert {file.name: found for file in files if (found := fetched.findall(file.read_text()))} == {}

@@ -23,7 +23,7 @@ import recurrent_laplace as rl
 from recurrent_laplace.learning import rollout as rollout_module
 from recurrent_laplace.learning import train as train_module
 from recurrent_laplace.learning.elbo import Pairs, draw_pairs, regression_loss
-from recurrent_laplace.learning.optimizer import entropy_weight_at, make_optimizer
+from recurrent_laplace.learning.optimizer import entropy_weight_at, learning_rate_at, make_optimizer
 from recurrent_laplace.learning.ppo import Batch, clipped_objective, control_loss, gather
 from recurrent_laplace.learning.returns import advantages
 from recurrent_laplace.learning.rollout import Experience, rollout
@@ -564,7 +564,7 @@ def test_actions_are_drawn_from_the_policy():
 
 def clipped_gradients(config, *gradients):
     """What reaches AdamW: its running mean holds a tenth of it after one step."""
-    optimizer = make_optimizer(config, 1)
+    optimizer = make_optimizer(config)
     state = optimizer.init(gradients[0])
     _, state = optimizer.update(gradients[0], state, gradients[0])
     return np.asarray(optax.tree_utils.tree_get(state, "mu")) / 0.1
@@ -579,47 +579,53 @@ def test_elements_are_clipped_before_the_norm():
     assert_close(clipped_gradients(wide, jnp.array([10.0, -30.0])), np.array([5.0, -5.0]))
 
 
-def rates_of(config, count):
-    """Step sizes one after another: on a constant gradient g, AdamW steps by `rate g / (|g| + 1e-8)`."""
-    steps_per_update = config.epochs * config.minibatches
-    optimizer, gradient, parameters = (
-        make_optimizer(config, steps_per_update),
-        jnp.array([0.1]),
-        jnp.array([3.0]),
-    )
-
-    def step(state, _):
-        change, state = optimizer.update(gradient, state, parameters)
-        return state, change[0]
-
-    _, changes = compiled(lambda: jax.lax.scan(step, optimizer.init(parameters), length=count))()
-    return -np.asarray(changes) * (0.1 + 1e-8) / 0.1
-
-
 def test_learning_rate_falls_linearly_from_first_to_last():
-    config = rl.LearningConfig(updates=5, epochs=2, minibatches=1, learning_rate=0.4, weight_decay=0.0)
-    assert_close(rates_of(config, 3), np.full(3, 0.4))
+    config = rl.LearningConfig(updates=5, learning_rate=0.4)
+    assert learning_rate_at(config, jnp.array(4), 5) == 0.4
     falling = dataclasses.replace(config, final_learning_rate=0.1)
-    rates = rates_of(falling, 12)  # ten gradient steps, and two more
-    # Optax counts and divides in float32.
-    assert_close(rates[[0, 5, 10, 11]], np.array([0.4, 0.25, 0.1, 0.1]), tolerance=1e-7)
-    assert_close(np.diff(rates[:11]), np.full(10, -0.03), tolerance=1e-7)
+    rates = [learning_rate_at(falling, jnp.array(update), 5) for update in range(7)]
+    assert_close(rates, [0.4, 0.34, 0.28, 0.22, 0.16, 0.1, 0.1])
+
+
+def test_steps_have_the_size_of_the_learning_rate():
+    """AdamW's first step moves every weight by the rate, whatever its gradient, if that is not tiny."""
+    for updates, rate in ((1, 3e-3), (4, 3e-3)):
+        learning = dataclasses.replace(
+            CONTROL.learning,
+            updates=updates,
+            epochs=1,
+            minibatches=1,
+            learning_rate=3e-3,
+            final_learning_rate=0.0,
+            weight_decay=0.0,
+        )
+        train = rl.make_train(dataclasses.replace(CONTROL, learning=learning))
+        before = model_of(CONTROL).value_head.mlp.layers[-1].bias
+        state, _ = train.advance(train.start_from(model_of(CONTROL), KEY), 1)
+        moved = state.model.value_head.mlp.layers[-1].bias - before
+        assert_close(jnp.abs(moved), jnp.full_like(moved, rate), tolerance=1e-5)
+
+
+def shrinking(config):
+    """What one step of AdamW does to a weight of 3."""
+    optimizer, gradient, parameters = make_optimizer(config), jnp.array([0.1]), jnp.array([3.0])
+    change, _ = optimizer.update(gradient, optimizer.init(parameters), parameters)
+    return change
 
 
 def test_weight_decay_is_decoupled():
     """It shrinks weights by `rate * decay`, however large the gradient."""
-    base = rl.LearningConfig(learning_rate=0.4, weight_decay=0.0)
+    base = rl.LearningConfig(weight_decay=0.0)
     more = dataclasses.replace(base, weight_decay=0.01)
-    assert_close(rates_of(more, 3) - rates_of(base, 3), np.full(3, 0.4 * 0.01 * 3.0), tolerance=1e-6)
+    assert_close(shrinking(more) - shrinking(base), np.full(1, -0.01 * 3.0), tolerance=1e-6)
 
 
 def test_entropy_weight_falls_linearly_from_first_to_last():
     config = rl.LearningConfig(updates=5, entropy_weight=0.3)
-    assert entropy_weight_at(config, jnp.array(4)) == 0.3
+    assert entropy_weight_at(config, jnp.array(4), 5) == 0.3
     falling = dataclasses.replace(config, final_entropy_weight=0.1)
-    assert_close([entropy_weight_at(falling, jnp.array(u)) for u in (0, 2, 4)], [0.3, 0.2, 0.1])
-    once = dataclasses.replace(falling, updates=1)
-    assert_close(entropy_weight_at(once, jnp.array(0)), 0.3)
+    assert_close([entropy_weight_at(falling, jnp.array(u), 5) for u in (0, 2, 4)], [0.3, 0.2, 0.1])
+    assert_close(entropy_weight_at(falling, jnp.array(0), 1), 0.3)
 
 
 # Training

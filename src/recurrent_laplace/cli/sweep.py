@@ -84,14 +84,19 @@ def print_estimates(directory: SweepDirectory) -> None:
     table = Table("stage", "run", "time", "memory", "disk", title="estimates: good to a factor of three")
     for column in table.columns[2:]:
         column.justify = "right"
-    seconds = disk = memory = 0
     for job in directory.plan.jobs:
         cost = estimate(job.run)
-        seconds, disk, memory = seconds + cost.seconds, disk + cost.disk, max(memory, cost.memory)
         words = [format_seconds(cost.seconds), format_bytes(cost.memory), format_bytes(cost.disk)]
         table.add_row(job.stage, describe(job), *words)
     Console().print(table)
+    print_total(directory)
+
+
+def print_total(directory: SweepDirectory) -> None:
+    """What all runs are likely to take."""
+    costs = [estimate(job.run) for job in directory.plan.jobs]
     print(
-        f"{len(directory.plan.jobs)} runs: about {format_seconds(seconds)} on two cores, "
-        f"{format_bytes(memory)} of memory for the largest, {format_bytes(disk)} on disk."
+        f"{len(costs)} runs: about {format_seconds(sum(cost.seconds for cost in costs))} on two cores, "
+        f"{format_bytes(max(cost.memory for cost in costs))} of memory for the largest, "
+        f"{format_bytes(sum(cost.disk for cost in costs))} on disk."
     )

@@ -1,6 +1,7 @@
 """A run in words: what is stored, compared and hashed."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import tomllib
@@ -52,13 +53,13 @@ class Run:
         check_size("seeds", self.seeds)
         self.config.check()
 
-    @property
+    @functools.cached_property
     def configuration(self) -> str:
         """Identity of the configuration, whatever the seeds."""
         tables = self.tables()
         return _hash({name: table for name, table in tables.items() if name not in ("seed", "seeds")})
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Identity of the run: readable first, then the hash of all there is to say about it."""
         return f"{self.config.task.name}-{self.config.posterior.kind}-{_hash(self.tables())}"
@@ -98,8 +99,8 @@ class Run:
 
 def config_tables(config: Config) -> Tables:
     """A configuration as TOML has it; what is None is left out."""
-    tables = {"task": {"name": config.task.name} | dataclasses.asdict(config.task)}
-    tables |= {name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}
+    tables = {"task": {"name": config.task.name} | _fields(config.task)}
+    tables |= {name: _fields(getattr(config, name)) for name in SECTIONS}
     return {
         name: {key: _plain(value) for key, value in table.items() if value is not None}
         for name, table in tables.items()
@@ -151,7 +152,7 @@ def parse_toml(text: str, source: Path) -> Tables:
 
 def _values(kind: type, table: dict[str, Any]) -> dict[str, Any]:
     """The fields of a section, of the kinds that its dataclass has."""
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     values = {}
     for key, value in table.items():
         if isinstance(value, list):
@@ -162,6 +163,13 @@ def _values(kind: type, table: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{key} must be true or false; got {value!r}.")
         values[key] = value
     return values
+
+
+_hints = functools.cache(typing.get_type_hints)
+
+
+def _fields(section: Any) -> dict[str, Any]:
+    return {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
 
 
 def _plain(value: Any) -> Any:

@@ -50,6 +50,7 @@ from recurrent_laplace.experiments.models import snapshot_updates
 from recurrent_laplace.experiments.presets import PRESETS, load_preset
 from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.models import PosteriorConfig
+from recurrent_laplace.tasks import TASKS
 
 TOP_KEYS = ("title", "preset", "seed", "seeds", "seeds_per_run", "stage")
 STAGE_KEYS = ("name", "about", "optional", "preset", "parent", "snapshots", "where", "set", "axes", "list")
@@ -114,11 +115,10 @@ def canonical(config: Config) -> Config:
         "laplace": ("forgetting",) if posterior.accumulate == "none" else ("damping_precision",),
     }[posterior.kind]
     posterior = dataclasses.replace(posterior, **{name: getattr(PosteriorConfig(), name) for name in idle})
-    if posterior.kind == "point":
-        samples = LearningConfig().acting_samples
-        learning = dataclasses.replace(
-            learning, beta=LearningConfig().beta, training_samples=1, acting_samples=samples
-        )
+    idle = ("beta", "training_samples", "acting_samples") if posterior.kind == "point" else ()
+    if learning.updates == 0:
+        idle = (*idle, "beta", "training_samples")
+    learning = dataclasses.replace(learning, **{name: getattr(LearningConfig(), name) for name in idle})
     return dataclasses.replace(config, posterior=posterior, learning=learning)
 
 
@@ -208,8 +208,6 @@ def _checked(run: Run) -> Run:
 
 
 def _check_words(task: Any, kind: Any) -> None:
-    from recurrent_laplace.tasks import TASKS
-
     check_choice("task", task, tuple(TASKS))
     check_choice("posterior", kind, ("point", "variational", "laplace"))
 

@@ -1,5 +1,6 @@
 """Training as a pure function of a key."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from recurrent_laplace.errors import check_shape
 from recurrent_laplace.learning.config import Config
 from recurrent_laplace.learning.elbo import draw_pairs, regression_loss
-from recurrent_laplace.learning.optimizer import entropy_weight_at, make_optimizer
+from recurrent_laplace.learning.optimizer import entropy_weight_at, learning_rate_at, make_optimizer
 from recurrent_laplace.learning.ppo import control_loss, gather
 from recurrent_laplace.models import Agent, Regressor
 from recurrent_laplace.tasks import AbstractControlTask, AbstractRegressionTask
@@ -59,8 +60,7 @@ class Train:
     def __init__(self, config: Config):
         config.check()
         self.config = config
-        epochs, minibatches = config.learning.epochs, config.learning.minibatches
-        self.optimizer = make_optimizer(config.learning, epochs * minibatches if self._is_control else 1)
+        self.optimizer = make_optimizer(config.learning)
         self._init = jax.jit(self._init_one)
         self._init_seeds = jax.jit(jax.vmap(self._init_one))
         self._advance = jax.jit(self._advance_chunk, donate_argnums=0)
@@ -97,7 +97,9 @@ class Train:
 
         The state is given away: its memory is used for the new one.
         """
-        return self._advance(state, until)
+        # The length of the whole training is an argument of the compiled program: a fine-tune of half
+        # the length is the same program.
+        return self._advance(state, until, self.config.learning.updates)
 
     def __call__(self, key: Array) -> tuple[TrainState, dict[str, Float[Array, "U"]]]:
         """Train from beginning to end: pure, so that it can be put under `jit` and `vmap`."""
@@ -110,11 +112,17 @@ class Train:
 
         return jax.lax.scan(update, state, length=self.config.learning.updates)
 
-    def update(self, state: TrainState) -> tuple[TrainState, dict[str, Array], Bool[Array, " W"]]:
-        """One batch of experience, and what is learned from it; traced, for one seed."""
+    def update(
+        self, state: TrainState, updates: Int[Array, ""] | int | None = None
+    ) -> tuple[TrainState, dict[str, Array], Bool[Array, " W"]]:
+        """One batch of experience, and what is learned from it; traced, for one seed.
+
+        `updates`: of the whole training, for what changes in the course of it.
+        """
+        updates = self.config.learning.updates if updates is None else updates
         key_data, key_learn = jax.random.split(jax.random.fold_in(state.key, state.update))
         learn = self._learn_control if self._is_control else self._learn_regression
-        model, optimizer, metrics, finite = learn(state, key_data, key_learn)
+        model, optimizer, metrics, finite = learn(state, updates, key_data, key_learn)
         return TrainState(model, optimizer, state.key, state.update + 1), metrics, finite
 
     @property
@@ -129,30 +137,32 @@ class Train:
         optimizer = self.optimizer.init(model)  # pyright: ignore[reportArgumentType]
         return TrainState(model, optimizer, key, jnp.zeros((), jnp.int32))
 
-    def _step(self, model, optimizer, loss, *args, **kwargs):
-        """One gradient step."""
+    def _step(self, model, optimizer, rate, loss, *args, **kwargs):
+        """One gradient step, of size `rate`."""
         (value, (metrics, finite_belief)), gradient = jax.value_and_grad(loss, has_aux=True)(
             model, *args, **kwargs
         )
         norm = optax.tree.norm(gradient)
         changes, optimizer = self.optimizer.update(gradient, optimizer, model)
-        model = optax.apply_updates(model, changes)
+        model = optax.apply_updates(model, optax.tree.scale(rate, changes))
         metrics = {"loss": value, **metrics, "gradient_norm": norm}
         weights = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(model)])
         finite = jnp.stack([jnp.isfinite(value), jnp.isfinite(norm), finite_belief, jnp.all(weights)])
         return model, optimizer, metrics, finite
 
-    def _learn_regression(self, state: TrainState, key_data: Array, key_learn: Array):
+    def _learn_regression(self, state: TrainState, updates: Array | int, key_data: Array, key_learn: Array):
         task, config = self.config.task, self.config.learning
         assert isinstance(task, AbstractRegressionTask)
         pairs = draw_pairs(task, batch=config.batch, steps=config.steps, key=key_data)
-        return self._step(state.model, state.optimizer, regression_loss, pairs, config, key=key_learn)
+        rate = learning_rate_at(config, state.update, updates)
+        return self._step(state.model, state.optimizer, rate, regression_loss, pairs, config, key=key_learn)
 
-    def _learn_control(self, state: TrainState, key_data: Array, key_learn: Array):
+    def _learn_control(self, state: TrainState, updates: Array | int, key_data: Array, key_learn: Array):
         task, config = self.config.task, self.config.learning
         assert isinstance(task, AbstractControlTask)
         batch = gather(state.model, task, config, key=key_data)
-        entropy_weight = entropy_weight_at(config, state.update)
+        rate = learning_rate_at(config, state.update, updates)
+        entropy_weight = entropy_weight_at(config, state.update, updates)
 
         def step(now, key):
             model, optimizer = now
@@ -165,7 +175,7 @@ class Train:
                 order, key = given
                 share = jax.tree.map(lambda leaf: leaf[order], batch) if config.minibatches > 1 else batch
                 *now, metrics, finite = self._step(
-                    *now, control_loss, share, config, entropy_weight=entropy_weight, key=key
+                    *now, rate, control_loss, share, config, entropy_weight=entropy_weight, key=key
                 )
                 return tuple(now), (metrics, finite)
 
@@ -179,8 +189,11 @@ class Train:
         metrics["cumulative_regret"] = jnp.mean(jnp.sum(batch.experience.regret, axis=-1))
         return model, optimizer, metrics, jnp.all(finite, axis=(0, 1))
 
-    def _advance_chunk(self, state: TrainState, until: Int[Array, ""]) -> tuple[TrainState, Progress]:
-        update = jax.vmap(self.update) if state.update.ndim else self.update
+    def _advance_chunk(
+        self, state: TrainState, until: Int[Array, ""], updates: Int[Array, ""]
+    ) -> tuple[TrainState, Progress]:
+        update = functools.partial(self.update, updates=updates)
+        update = jax.vmap(update) if state.update.ndim else update
         _, shapes, _ = jax.eval_shape(update, state)
         rows = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
         good = jnp.ones((*state.update.shape, len(WATCHED)), bool)

@@ -278,19 +278,20 @@ class LaplacePosterior(AbstractPosterior):
         return RunningSum.start(self._isotropic(self.prior_stddev**-2))
 
     def cost(self, steps: int, batch: int = 1) -> Cost:
-        h, f = self.memory.cell.hidden_size, self.memory.feature_size
+        cell = self.memory.cell
+        h, f = cell.hidden_size, self.memory.feature_size
         readout = 0 if self.memory.readout is None else 1
         outer = f if self._diagonal else f * f
         width = (steps + 1) / 2 if self.window is None else min(self.window, steps)
-        if not isinstance(self.memory.cell, AbstractGatedCell):
+        if not isinstance(cell, AbstractGatedCell):
             multiplications = width * (h**3 + readout * f * h * h + outer * h)
             working = 2 * h * h + f * h
         elif self.window == 1:
-            blocks = self.memory.cell.jacobian_blocks().shape[0]
+            blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
             working = chunk_size(steps) * (h * h + f * h + outer)
         else:
-            blocks = self.memory.cell.jacobian_blocks().shape[0]
+            blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             pairs = blocks * (blocks + 1) // 2
             multiplications = pairs * (width + 1) * h * h + readout * (f * h * h + outer * h)
             longest = steps if self.window is None else self.window

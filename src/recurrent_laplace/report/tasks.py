@@ -47,6 +47,10 @@ STYLE: dict[Any, Any] = {
 """Text and lines of the size that they have in papers."""
 
 
+TUPLES = {tuple: HandlerTuple(ndivide=None, pad=0.2)}
+"""For legends: a tuple of lines is shown as several lines side by side."""
+
+
 def draw_task(task: AbstractTask, *, key: Array, count: int = 4) -> Figure:
     """Draw problems that the task gives for training.
 
@@ -91,7 +95,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _sample(task: AbstractTask, key: Array, count: int) -> list[Any]:
+def sample_problems(task: AbstractTask, key: Array, count: int) -> list[Any]:
+    """Problems as a task draws them for training."""
     problems = jax.jit(jax.vmap(task.sample))(jax.random.split(key, count))
     return [jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), problems) for i in range(count)]
 
@@ -129,11 +134,25 @@ def _label(panels: list[Axes], x: str, y: str) -> None:
 
 def _draw_regression(task: Regression, key: Array, count: int) -> Figure:
     key_problems, key_pairs = jax.random.split(key)
-    first, *rest = _sample(task, key_problems, count)
     figure, (axes,) = _panels(task, 1, width=5.5, height=3.2)
+    legend = draw_functions(axes, task, sample_problems(task, key_problems, count), key_pairs)
+    figure.legend(
+        list(legend.values()),
+        list(legend),
+        loc="outside lower center",
+        ncols=len(legend) if len(legend) < 4 else 2,
+        frameon=False,
+        handler_map=TUPLES,
+    )
+    return figure
+
+
+def draw_functions(axes: Axes, task: Regression, problems: list[Any], key: Array) -> dict[str, Any]:
+    """Functions in one panel, the first of them with its first observations; returns what a legend needs."""
+    first, *rest = problems
     grid = jnp.linspace(-1, 1, 401)
     (line,) = axes.plot(grid, first(grid), color=BLUE, linewidth=2, zorder=3)
-    x, y = task.pairs(first, key_pairs, OBSERVED)
+    x, y = task.pairs(first, key, OBSERVED)
     (points,) = axes.plot(x, y, "o", markersize=5, markerfacecolor="white", color="black", zorder=4)
     legend: dict[str, Any] = {"one function": line, f"its first {OBSERVED} observations": points}
     if rest:
@@ -150,69 +169,68 @@ def _draw_regression(task: Regression, key: Array, count: int) -> Figure:
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.spines[["top", "right"]].set_visible(False)
     _label([axes], "input x", "output y")
-    figure.legend(
-        list(legend.values()),
-        list(legend),
-        loc="outside lower center",
-        ncols=len(legend) if len(legend) < 4 else 2,
-        frameon=False,
-        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
-    )
-    return figure
+    return legend
 
 
 def _draw_bandits(task: AbstractBandit, key: Array, count: int) -> Figure:
-    arms = np.arange(task.actions)
     # Wider where there are more bars, but two of them still on a page.
-    figure, panels = _panels(task, count, width=min(PAGE_WIDTH / 2, 1.2 + 0.15 * len(arms)), height=2.1)
-    for i, (axes, chances) in enumerate(zip(panels, _sample(task, key, count), strict=True)):
-        best = int(np.argmax(chances))
-        axes.bar(arms, chances, width=0.75, color=GREY, label="other arms")
-        axes.bar(best, chances[best], width=0.75, color=VERMILION, label="best arm")
-        axes.text(
-            best, chances[best] + 0.02, f"{chances[best]:.2f}", ha="center", fontsize=8, color=VERMILION
-        )
+    figure, panels = _panels(task, count, width=min(PAGE_WIDTH / 2, 1.2 + 0.15 * task.actions), height=2.1)
+    for i, (axes, chances) in enumerate(zip(panels, sample_problems(task, key, count), strict=True)):
+        draw_bandit(axes, chances)
         axes.set_title(f"problem {i + 1}")
-        axes.set(xlim=(-0.75, len(arms) - 0.25), ylim=(0, 1.12))
-        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
-        axes.spines[["top", "right"]].set_visible(False)
     _label(panels, "arm", "chance of reward 1")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
+def draw_bandit(axes: Axes, chances: np.ndarray) -> None:
+    """The chance of reward of each arm."""
+    best = int(np.argmax(chances))
+    axes.bar(np.arange(len(chances)), chances, width=0.75, color=GREY, label="other arms")
+    axes.bar(best, chances[best], width=0.75, color=VERMILION, label="best arm")
+    axes.text(best, chances[best] + 0.02, f"{chances[best]:.2f}", ha="center", fontsize=8, color=VERMILION)
+    axes.set(xlim=(-0.75, len(chances) - 0.25), ylim=(0, 1.12))
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def _draw_grids(task: Gridworld, key: Array, count: int) -> Figure:
     figure, panels = _panels(task, count, width=1.8, height=2.4)
     # The layout for panels that must be square.
     figure.set_layout_engine("compressed")
-    # In points: as large as tiles are, within what can be seen and what fits the legend.
-    marker = min(12.0, max(4.0, 50 / task.size))
-    for axes, problem in zip(panels, _sample(task, key, count), strict=True):
-        path = _shortest_path(problem)
-        distance = len(path) - 1
-        axes.plot(path[:, 1], path[:, 0], color=BLUE, linewidth=2, label="shortest path")
-        for tile, colour, shape, size, label in (
-            (problem.start, BLUE, "o", 0.8 * marker, "start"),
-            (problem.goal, VERMILION, "*", 1.3 * marker, "goal (hidden)"),
-        ):
-            row, column = tile
-            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=0.15, linewidth=0))
-            axes.plot(column, row, shape, markersize=size, color=colour, linestyle="none", label=label)
-        late = "" if distance <= task.episode_length else ", too far"
-        axes.set_title(f"{distance} step{'s' * (distance > 1)} away{late}")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
-            axis.set_minor_locator(FixedLocator(list(np.arange(task.size + 1) - 0.5)))
-        axes.grid(which="minor", color="0.85", linewidth=0.8)
-        axes.tick_params(which="both", length=0)
-        # Row 0 on top, so that the action "up" goes up.
-        axes.set(xlim=(-0.5, task.size - 0.5), ylim=(task.size - 0.5, -0.5), aspect="equal")
+    for axes, problem in zip(panels, sample_problems(task, key, count), strict=True):
+        draw_grid(axes, task, problem)
     _label(panels, "column", "row")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def draw_grid(axes: Axes, task: Gridworld, problem: GridProblem) -> None:
+    """Where a walk starts, where its goal is, and the shortest way."""
+    # In points: as large as tiles are, within what can be seen and what fits the legend.
+    marker = min(12.0, max(4.0, 50 / task.size))
+    path = _shortest_path(problem)
+    distance = len(path) - 1
+    axes.plot(path[:, 1], path[:, 0], color=BLUE, linewidth=2, label="shortest path")
+    for tile, colour, shape, size, label in (
+        (problem.start, BLUE, "o", 0.8 * marker, "start"),
+        (problem.goal, VERMILION, "*", 1.3 * marker, "goal (hidden)"),
+    ):
+        row, column = tile
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=0.15, linewidth=0))
+        axes.plot(column, row, shape, markersize=size, color=colour, linestyle="none", label=label)
+    late = "" if distance <= task.episode_length else ", too far"
+    axes.set_title(f"{distance} step{'s' * (distance > 1)} away{late}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+        axis.set_minor_locator(FixedLocator(list(np.arange(task.size + 1) - 0.5)))
+    axes.grid(which="minor", color="0.85", linewidth=0.8)
+    axes.tick_params(which="both", length=0)
+    # Row 0 on top, so that the action "up" goes up.
+    axes.set(xlim=(-0.5, task.size - 0.5), ylim=(task.size - 0.5, -0.5), aspect="equal")
 
 
 def _shortest_path(problem: GridProblem) -> np.ndarray:

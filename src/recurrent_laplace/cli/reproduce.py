@@ -1,0 +1,53 @@
+"""`reproduce`: from nothing to the paper's figures and a verdict on each of its claims."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from recurrent_laplace.cli.parsing import session
+from recurrent_laplace.cli.sweep import finish, print_total
+from recurrent_laplace.experiments.presets import load_sweep
+from recurrent_laplace.experiments.sweeper import cores, run_sweep
+from recurrent_laplace.experiments.sweeps import SweepDirectory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """Train, fine-tune and test the paper's agents, then draw its figures and judge its claims.
+
+    The same command again continues where it stopped.
+    """
+
+    scale: Literal["smoke", "laptop", "paper"] = "smoke"
+    """How much: minutes (nothing is learned), an hour or so on two cores, or the paper's whole grid."""
+    only: tuple[str, ...] = ()
+    """Stages to do, with all that they hang on; all but the optional ones by default."""
+    out: Path | None = None
+    """Directory of the runs and of the page; runs/reproduce-SCALE by default."""
+    workers: int = dataclasses.field(default_factory=cores)
+    """Processes to work with."""
+    yes: bool = False
+    """Begin without asking, where it would take days (scale paper)."""
+
+
+def main(argv: list[str]) -> None:
+    """Reproduce."""
+    options = tyro.cli(Reproduce, prog="recurrent-laplace reproduce", args=argv)
+    with session():
+        tables, source = load_sweep(f"reproduce-{options.scale}")
+        out = options.out or Path("runs") / f"reproduce-{options.scale}"
+        directory = SweepDirectory.make(out, tables, source, options.only)
+        if options.scale == "paper" and not options.yes:
+            print_total(directory)
+            print("this is much: add --yes to begin.")
+            return
+        directory.write(tables)
+        run_sweep(directory, workers=options.workers, only=options.only)
+        # Drawing needs what compiled programs do not: it is loaded when the runs are done.
+        from recurrent_laplace.report.page import write_report
+
+        page = write_report(directory.path)
+        finish(directory)
+    print(page)

@@ -1,0 +1,184 @@
+"""The figures, one function each: those of the paper, and two of ours."""
+
+import dataclasses
+from collections.abc import Callable
+
+from recurrent_laplace.report.figures.ablations import figure_05
+from recurrent_laplace.report.figures.control import figure_02, figure_03, figure_10, figure_12, figure_13
+from recurrent_laplace.report.figures.finetuning import figure_06, figure_09, figure_11
+from recurrent_laplace.report.figures.predictive import figure_14
+from recurrent_laplace.report.figures.problems import figure_04
+from recurrent_laplace.report.figures.regression import figure_01, figure_07, figure_08
+from recurrent_laplace.report.figures.timing import figure_15
+from recurrent_laplace.report.frames import Frames
+from recurrent_laplace.report.panels import Drawing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FigureEntry:
+    """A figure: its number in the paper, a name for its files, what is in it in words, and how it is made."""
+
+    number: int
+    name: str
+    title: str
+    alt: str
+    caption: str
+    draw: Callable[[Frames], Drawing]
+
+    @property
+    def stem(self) -> str:
+        """The name of its files, without their ends."""
+        return f"figure-{self.number:02d}-{self.name}"
+
+
+COLUMNS = "Columns: from scratch, fine-tuned from an RNN, post hoc on an RNN."
+
+FIGURES = (
+    FigureEntry(
+        number=1,
+        name="regression-cross-entropy",
+        title="Regression: cross-entropy against observations",
+        alt="Three panels of lines: predictive cross-entropy of each method on the regression task against "
+        "the number of observations, from scratch, fine-tuned and post hoc.",
+        caption=f"Predictive cross-entropy on test functions; lower is better. {COLUMNS} The RNN is the "
+        "one that fine-tuned and post-hoc runs come from. The sum of means and precisions is in figure 8.",
+        draw=figure_01,
+    ),
+    FigureEntry(
+        number=2,
+        name="gridworld-beliefs",
+        title="Gridworld: consecutive KL and entropy of the beliefs",
+        alt="Six panels of lines: consecutive KL divergence on top and entropy below, against steps in the "
+        "gridworld, from scratch, fine-tuned and post hoc.",
+        caption=f"What beliefs do over a test task. {COLUMNS} An exact belief would have a KL that tends to "
+        "zero, and an entropy that falls. The sum of means and precisions is in figure 13.",
+        draw=figure_02,
+    ),
+    FigureEntry(
+        number=3,
+        name="training-return",
+        title="Return during training, 1 and 5 samples",
+        alt="Four panels of lines: average return against updates for bandit and gridworld, with one draw "
+        "in the loss in the upper row and five in the lower row.",
+        caption="Reward summed over a training task; higher is better. Upper row: one draw from the belief "
+        "in the loss; lower row: five. The RNN draws nothing and is the same in both.",
+        draw=figure_03,
+    ),
+    FigureEntry(
+        number=4,
+        name="tasks",
+        title="Sampled tasks of the three kinds",
+        alt="Three panels: random Fourier series with observations of one, a bandit's chances of reward with "
+        "the best arm marked, and a grid with start, hidden goal and shortest path.",
+        caption="A problem of each task, drawn as training draws them.",
+        draw=figure_04,
+    ),
+    FigureEntry(
+        number=5,
+        name="regression-ablations",
+        title="Regression: predictive error during training, all ablations",
+        alt="Six panels of lines: squared error against updates, grouped by method, covariance, weight of "
+        "the KL, draws in the loss, window and size of the belief.",
+        caption="Squared error of the predicted mean on training batches, from scratch. A panel groups the "
+        "Bayesian runs by one choice, and takes only runs with a partner that differs in that choice alone. "
+        "An agent is a seed of a run.",
+        draw=figure_05,
+    ),
+    FigureEntry(
+        number=6,
+        name="regression-finetuning",
+        title="Regression: zoom on the fine-tunes",
+        alt="Two panels of lines: squared error against updates around the snapshots at one half and three "
+        "quarters of the RNN's training, where Bayesian training takes over.",
+        caption="Squared error on training batches around the update where an RNN becomes Bayesian. Marks at "
+        "the right edge: the mean of the last tenth of training from scratch (open: diagonal).",
+        draw=figure_06,
+    ),
+    FigureEntry(
+        number=7,
+        name="regression-beliefs",
+        title="Regression: posterior statistics at test",
+        alt="Six panels of lines: consecutive KL divergence on top and entropy below, against observations "
+        "of test functions, from scratch, fine-tuned and post hoc.",
+        caption=f"What beliefs do over a test function. {COLUMNS}",
+        draw=figure_07,
+    ),
+    FigureEntry(
+        number=8,
+        name="regression-cross-entropy-all",
+        title="Regression: figure 1 with all methods",
+        alt="Three panels of lines as in figure 1, with the sum of means and precisions in blue.",
+        caption=f"Predictive cross-entropy on test functions; lower is better. {COLUMNS}",
+        draw=figure_08,
+    ),
+    FigureEntry(
+        number=9,
+        name="bandit-finetuning",
+        title="Bandit: zoom on fine-tuning",
+        alt="Two panels of lines: return against updates around the snapshots at one half and three quarters "
+        "of the RNN's training on the bandit.",
+        caption="Return of training tasks around the update where an RNN becomes Bayesian. Marks at the "
+        "right edge: the mean of the last tenth of training from scratch (open: diagonal).",
+        draw=figure_09,
+    ),
+    FigureEntry(
+        number=10,
+        name="bandit-regret",
+        title="Bandit: cumulative regret, all agents and the better half",
+        alt="Six panels of lines: cumulative regret against steps of the bandit; upper row all agents, lower "
+        "row the half of each line with the lower final regret.",
+        caption=f"Regret summed over a test task; lower is better, and a line that bends down is sub-linear. "
+        f"{COLUMNS} Every seed of every run of a method is an agent. Lower row: of each line, the agents "
+        "whose regret at the end is at most the median.",
+        draw=figure_10,
+    ),
+    FigureEntry(
+        number=11,
+        name="gridworld-finetuning",
+        title="Gridworld: zoom on fine-tuning",
+        alt="Two panels of lines: return against updates around the snapshots at one half and three quarters "
+        "of the RNN's training on the gridworld.",
+        caption="Return of training tasks around the update where an RNN becomes Bayesian. Marks at the "
+        "right edge: the mean of the last tenth of training from scratch (open: diagonal).",
+        draw=figure_11,
+    ),
+    FigureEntry(
+        number=12,
+        name="gridworld-regret",
+        title="Gridworld: cumulative regret",
+        alt="Three panels of lines: cumulative regret against steps of the gridworld, from scratch, "
+        "fine-tuned and post hoc.",
+        caption=f"Regret summed over a test task; lower is better, and a line that bends down is sub-linear. "
+        f"{COLUMNS}",
+        draw=figure_12,
+    ),
+    FigureEntry(
+        number=13,
+        name="gridworld-beliefs-all",
+        title="Gridworld: figure 2 with all methods",
+        alt="Six panels of lines as in figure 2, with the sum of means and precisions in blue.",
+        caption=f"What beliefs do over a test task. {COLUMNS}",
+        draw=figure_13,
+    ),
+    FigureEntry(
+        number=14,
+        name="regression-predictions",
+        title="Regression: predictions with their uncertainty",
+        alt="Two rows of panels, a column for each method: a test function, its observations, the predicted "
+        "mean and bands of two standard deviations; observed on the whole interval above, in strips below.",
+        caption="One test function after 15 observations, by the first seed of each method; dense where "
+        "there is a dense run, trained with the method where there is such a run. Not in the paper.",
+        draw=figure_14,
+    ),
+    FigureEntry(
+        number=15,
+        name="update-time",
+        title="Time per update of every variant against the RNN",
+        alt="Three panels of dots, one for each task: time of a training update of each variant as a "
+        "multiple of the RNN's.",
+        caption="Shortest time of an update in each run from scratch, for each of its seeds, over the RNN's "
+        "on the same task. One dot is one run. Not in the paper.",
+        draw=figure_15,
+    ),
+)
+"""All figures, by number."""

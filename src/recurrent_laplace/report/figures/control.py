@@ -1,0 +1,75 @@
+"""Figures of bandit and gridworld: returns in training, regret and beliefs at test."""
+
+import polars as pl
+
+from recurrent_laplace.report.frames import Frames
+from recurrent_laplace.report.methods import BAYESIAN, ORIGINS, Variant, without_blue
+from recurrent_laplace.report.panels import Drawing, Panel, draw_grid
+from recurrent_laplace.report.selection import all_runs, bandit_of
+
+SAMPLES = (1, 5)
+
+
+def figure_02(frames: Frames) -> Drawing:
+    """Gridworld: consecutive KL and entropy, without the blue lines."""
+    return _beliefs(frames, without_blue(BAYESIAN))
+
+
+def figure_03(frames: Frames) -> Drawing:
+    """Return in training, with one and with five draws in the loss."""
+    panels = [
+        [
+            Panel(metric="return", task=task, x="update", samples=samples)
+            for task in (bandit_of(frames), "gridworld")
+        ]
+        for samples in SAMPLES
+    ]
+    return draw_grid(frames, panels, share="column", title=_task_and_samples)
+
+
+def figure_10(frames: Frames) -> Drawing:
+    """Bandit: cumulative regret of all agents, and of the better half of each line."""
+    panels = [
+        [
+            Panel(
+                metric="cumulative_regret", task=bandit_of(frames), origin=origin, choose=all_runs, keep=keep
+            )
+            for origin in ORIGINS
+        ]
+        for keep in (None, better_half)
+    ]
+    return draw_grid(frames, panels, x="linear", title=_all_or_half)
+
+
+def figure_12(frames: Frames) -> Drawing:
+    """Gridworld: cumulative regret."""
+    panels = [Panel(metric="cumulative_regret", task="gridworld", origin=origin) for origin in ORIGINS]
+    return draw_grid(frames, [panels], x="linear")
+
+
+def figure_13(frames: Frames) -> Drawing:
+    """Gridworld: consecutive KL and entropy, with all lines."""
+    return _beliefs(frames, BAYESIAN)
+
+
+def better_half(rows: pl.DataFrame) -> pl.DataFrame:
+    """The units whose last value is no higher than the median of all."""
+    last = rows.filter(pl.col("x") == pl.col("x").max())
+    better = last.filter(pl.col("value") <= pl.col("value").median())
+    return rows.filter(pl.col("unit").is_in(better["unit"].implode()))
+
+
+def _beliefs(frames: Frames, variants: tuple[Variant, ...]) -> Drawing:
+    panels = [
+        [Panel(metric=metric, task="gridworld", origin=origin, variants=variants) for origin in ORIGINS]
+        for metric in ("kl", "entropy")
+    ]
+    return draw_grid(frames, panels)
+
+
+def _task_and_samples(panel: Panel) -> str:
+    return f"{panel.task.replace('_', ' ')}, {panel.samples} sample{'' if panel.samples == 1 else 's'}, "
+
+
+def _all_or_half(panel: Panel) -> str:
+    return "all, " if panel.keep is None else "better half, "

@@ -1,0 +1,90 @@
+"""Which runs stand for a method, where several could."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from recurrent_laplace.report.frames import Frames, select
+from recurrent_laplace.report.methods import RNN, Variant
+
+BANDITS = ("bandit", "beta_bandit", "two_arm_bandit")
+
+SNAPSHOTS = (0.5, 0.75, 1.0)
+"""Shares of the parent's updates after which snapshots are kept."""
+
+PREFERRED_WINDOWS = {
+    "stationary": ("10", "all"),
+    "precision": ("1",),
+    "mean_and_precision": ("1",),
+}
+
+
+def nearest_snapshot(share: float) -> float:
+    """The kept share that a snapshot stands for: half of 3 updates is 1, whose share is a third."""
+    return min(SNAPSHOTS, key=lambda kept: abs(kept - share))
+
+
+def bandit_of(frames: Frames) -> str:
+    """The bandit that the runs are about."""
+    there = set(frames.runs["task"])
+    return next((name for name in BANDITS if name in there), BANDITS[0])
+
+
+def all_runs(frames: Frames, task: str, origin: str, variant: Variant) -> pl.DataFrame:
+    """Every run of a variant. The RNN of fine-tuned and post-hoc runs is the one that they come from."""
+    origin = "scratch" if variant == RNN else origin
+    return select(frames.runs, task=task, origin=origin, method=variant.method, covariance=variant.covariance)
+
+
+def main_runs(
+    frames: Frames,
+    task: str,
+    origin: str,
+    variant: Variant,
+    *,
+    samples: int | None = None,
+    snapshot: float | None = None,
+) -> pl.DataFrame:
+    """The runs of one configuration of a variant, which may be several with a few seeds each.
+
+    Preferred are one sample, beta 1e-2, window 1 for sums and 10 for the stationary posterior, and for
+    fine-tuning the earliest snapshot; what is not there, or has no preference, is what most seeds have.
+    A number for `samples` or `snapshot` is asked for, not preferred.
+    """
+    runs = all_runs(frames, task, origin, variant)
+    if variant != RNN:
+        kept = pl.col("snapshot").map_elements(nearest_snapshot, return_dtype=pl.Float64)
+        runs = runs.with_columns(kept.alias("kept"))
+        if samples is not None:
+            runs = select(runs, samples=samples)
+        if snapshot is not None:
+            runs = select(runs, kept=snapshot)
+        runs = _narrow(runs, "samples", (1,))
+        runs = _narrow(runs, "beta", (1e-2,))
+        runs = _narrow(runs, "window", PREFERRED_WINDOWS.get(variant.method, ()))
+        runs = _narrow(runs, "kept", (0.5, 0.75) if origin == "finetuned" else (1.0,))
+    for column in ("features", "steps", "updates"):
+        runs = _narrow(runs, column, ())
+    if origin == "scratch" or variant == RNN:
+        # A fine-tuned or post-hoc run names its parent in its configuration, so that seeds would be lost.
+        runs = _narrow(runs, "configuration", ())
+    return runs.select(frames.runs.columns)
+
+
+def cutoff_of(runs: pl.DataFrame) -> int | None:
+    """The length of a task in training that most runs have."""
+    return None if runs.is_empty() else runs["steps"].mode().min()  # pyright: ignore[reportReturnType]
+
+
+def _narrow(runs: pl.DataFrame, column: str, preferred: Sequence[Any]) -> pl.DataFrame:
+    """The runs with the first preferred value that is there; else with the one that most seeds have."""
+    known = runs.drop_nulls(column)
+    if known.is_empty():
+        return runs
+    there = set(known[column])
+    value = next((value for value in preferred if value in there), None)
+    if value is None:
+        counts = known.group_by(column).agg(pl.col("seeds").sum())
+        value = counts.sort(["seeds", column], descending=[True, False])[column][0]
+    return select(runs, **{column: value})
