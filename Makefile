@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test lint format bench demo docs wheel clean
+.PHONY: test lint format bench demo smoke docs wheel clean
 .DELETE_ON_ERROR:
 
 # A stamp per set of extras, so that `make demo` does not install the test suite's references.
@@ -34,8 +34,14 @@ format: .venv/stamp-lint
 bench: .venv/stamp-core
 	$(BIN)/recurrent-laplace bench posterior
 
+# Small agents learn, are made Bayesian post hoc, and are compared: ends with the path of the page.
 demo: .venv/stamp-core
-	$(BIN)/python examples/demo.py --out build/demo
+	$(BIN)/recurrent-laplace sweep examples/demo.toml --out build/demo
+	@$(BIN)/recurrent-laplace report build/demo
+
+# Every stage of the reproduction with tiny runs, and its page.
+smoke: .venv/stamp-core
+	$(BIN)/recurrent-laplace reproduce --scale smoke --out build/smoke
 
 # Not --quiet: it drops the warnings before --strict counts them.
 docs: .venv/stamp-docs

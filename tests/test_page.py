@@ -118,7 +118,7 @@ def test_runs_and_unfinished_runs_are_listed(frames, elements):
     text = " ".join(elements.words)
     for row in frames.runs.iter_rows(named=True):
         assert row["run"] in text
-    assert "sum of precisions dense, window 1, fine-tuned on a snapshot 0.75 of the way" in text
+    assert "sum of precisions dense, window 1, fine-tuned on the snapshot at 0.75" in text
     assert "gridworld-point-ffffffffffff" in text
     assert "interrupted" in text
     assert "begun on 2026-01-01" in text

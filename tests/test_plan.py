@@ -1,5 +1,6 @@
 """Sweep files: what they mean, and what they refuse."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_only_takes_ancestors_along_and_leaves_the_optional_out():
     assert {job.stage for job in whole.only(()).jobs} == {"rnn", "laplace", "tuned"}
     some = whole.only(("posthoc",))
     assert {job.stage for job in some.jobs} == {"rnn", "posthoc"}
-    with pytest.raises(ValueError, match="stage must be one of rnn, laplace, tuned, posthoc"):
+    with pytest.raises(ValueError, match="stage must be one of 'rnn', 'laplace', 'tuned', 'posthoc'"):
         whole.only(("posthock",))
 
 
@@ -132,24 +133,25 @@ BASE = '[[stage]]\nname = "a"\n'
         ('color = 1\n[[stage]]\nname = "a"', "key of the sweep must be one of title, preset"),
         (BASE + "colour = 1", "key of a stage must be one of name"),
         ("[[stage]]\nset.agent.features = 8", "every stage needs a name"),
-        (BASE + BASE, "two stages have the name 'a'"),
+        (BASE + BASE, "two stages have the name a"),
         (BASE + "axes.posterior.covarience = ['dense']", "key of \\[posterior\\] must be one of kind"),
         (BASE + "axes.colour.red = [1]", "section must be one of task, agent"),
         (BASE + "axes.posterior.covariance = ['dence']", "covariance must be one of diagonal, dense"),
-        (BASE + "axes.posterior.covariance = []", "axis 'posterior.covariance' has no values"),
+        (BASE + "axes.posterior.covariance = []", "axis posterior.covariance has no values"),
         (BASE + "axes.posterior.covariance = 'dense'", "must be a list of values"),
         (BASE + "axes.task.name = ['gridword']", "task must be one of"),
         (BASE + "axes.task.size = [5]\nexclude = [{ task.size = 5 }]", "has no runs"),
-        (BASE + "snapshots = [0.5]", "'snapshots' needs a parent"),
+        (BASE + "snapshots = [0.5]", "snapshots needs a parent"),
         (BASE + "seeds = 0", "seeds must be"),
         (BASE + '[[stage]]\nname = "b"\nparent = "c"', "parent must be one of a"),
         (BASE + '[[stage]]\nname = "b"\nparent = "a"\nsnapshots = [0.4]', "snapshot 0.4 is not kept"),
         (BASE + '[[stage]]\nname = "b"\nparent = "a"\nset.agent.features = 8', "cannot differ"),
-        (BASE + '[[stage]]\nname = "b"\nparent = "a"\nwhere.task.name = "bandit"', "no run of 'a' has"),
+        (BASE + '[[stage]]\nname = "b"\nparent = "a"\nwhere.task.name = "bandit"', "no run of a has"),
     ],
 )
 def test_bad_files_are_refused_in_one_sentence(text, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(ValueError) as caught:
         plan(text)
+    assert re.search(message, str(caught.value).replace("'", "")), caught.value
     assert str(caught.value).startswith("sweep.toml: ")
     assert "\n" not in str(caught.value)

@@ -25,9 +25,14 @@ def main(argv: list[str]) -> None:
     """Report."""
     options = tyro.cli(Report, prog="recurrent-laplace report", args=argv)
     with session():
-        from recurrent_laplace.report.page import write_report
-
-        console = Console(stderr=True)
-        with console.status("reading the runs") as status:
-            page = write_report(options.folder, options.out, status.update)
+        page = draw_page(options.folder, options.out)
     print(page)
+
+
+def draw_page(folder: Path, out: Path | None = None) -> Path:
+    """Write the page, and show what is being done meanwhile."""
+    # Matplotlib is loaded when there is something to draw.
+    from recurrent_laplace.report.page import write_report
+
+    with Console(stderr=True).status("reading the runs") as status:
+        return write_report(folder, out, status.update)

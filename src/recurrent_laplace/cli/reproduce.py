@@ -7,6 +7,7 @@ from typing import Literal
 import tyro
 
 from recurrent_laplace.cli.parsing import session
+from recurrent_laplace.cli.report import draw_page
 from recurrent_laplace.cli.sweep import finish, print_total
 from recurrent_laplace.experiments.presets import load_sweep
 from recurrent_laplace.experiments.sweeper import cores, run_sweep
@@ -45,9 +46,6 @@ def main(argv: list[str]) -> None:
             return
         directory.write(tables)
         run_sweep(directory, workers=options.workers, only=options.only)
-        # Drawing needs what compiled programs do not: it is loaded when the runs are done.
-        from recurrent_laplace.report.page import write_report
-
-        page = write_report(directory.path)
+        page = draw_page(directory.path)
         finish(directory)
     print(page)

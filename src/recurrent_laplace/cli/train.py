@@ -23,8 +23,8 @@ class Train:
 
     task: str
     """Name of the task; `recurrent-laplace tasks` lists them."""
-    preset: Literal["smoke", "laptop", "paper"]
-    """Where the defaults come from: seconds, minutes on two cores, or the paper's numbers."""
+    preset: Literal["smoke", "small", "laptop", "paper"]
+    """Where the defaults come from: seconds, a minute, minutes on two cores, or the paper's numbers."""
     config: Path | None
     """A TOML file with the sections task, agent, posterior, learning; a run's config.toml is one."""
     seed: int = 0

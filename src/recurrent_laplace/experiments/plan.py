@@ -188,7 +188,9 @@ def _child(parent: Job, share: float, chosen: Flat, stage: str) -> Job:
     kept = {done / max(updates, 1): done for done in snapshot_updates(updates)}
     snapshot = int(share * updates)
     if snapshot not in kept.values():
-        raise ValueError(f"snapshot {share:g} is not kept; those that are: {', '.join(f'{k:g}' for k in kept)}.")
+        raise ValueError(
+            f"snapshot {share:g} is not kept; those that are: {', '.join(f'{k:g}' for k in kept)}."
+        )
     base = config_tables(parent.run.config)
     # What is idle in the parent is at its default there, so the child takes its own defaults.
     base["learning"]["updates"] = updates - snapshot
@@ -199,7 +201,9 @@ def _child(parent: Job, share: float, chosen: Flat, stage: str) -> Job:
 
 
 def _config(base: Tables, chosen: Flat) -> Config:
-    return canonical(config_from(merge(base, _nest(chosen))))
+    config = config_from(merge(base, _nest(chosen)))
+    config.check()  # Before what is idle, and may be wrong, is put aside.
+    return canonical(config)
 
 
 def _checked(run: Run) -> Run:

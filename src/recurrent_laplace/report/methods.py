@@ -79,9 +79,6 @@ def describe_run(row: dict[str, Any]) -> str:
     words = [Variant(row["method"], row["covariance"]).label]
     if row["method"] in ("stationary", "precision", "mean_and_precision"):
         words.append("all history" if row["window"] == "all" else f"window {row['window']}")
-    if row["origin"] == "scratch":
-        words.append("from scratch")
-    else:
-        share = "" if row["snapshot"] is None else f" {row['snapshot']:.3g} of the way"
-        words.append(f"{ORIGINS[row['origin']]} on a snapshot{share}")
-    return ", ".join(words)
+    share = row["snapshot"]
+    at = "" if share in (None, 1.0) else f" on the snapshot at {share:.3g}"
+    return ", ".join([*words, ORIGINS[row["origin"]] + at])

@@ -1,4 +1,4 @@
-"""Configurations that ship with the package: `smoke`, `laptop` and `paper`."""
+"""Configurations that ship with the package: `smoke`, `small`, `laptop` and `paper`."""
 
 import functools
 from importlib import resources
@@ -7,7 +7,7 @@ from pathlib import Path
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.experiments.config import Tables, check_keys, merge, parse_toml
 
-PRESETS = ("smoke", "laptop", "paper")
+PRESETS = ("smoke", "small", "laptop", "paper")
 
 
 @functools.cache

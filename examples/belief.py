@@ -82,5 +82,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for the picture")
+    parser.add_argument("--out", type=Path, default=Path("build"), help="folder for the picture")
     main(parser.parse_args().out)
