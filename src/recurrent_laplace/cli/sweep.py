@@ -66,9 +66,8 @@ def finish(directory: SweepDirectory) -> None:
     if failed := failures(directory):
         for failure in failed:
             print(f"failed: {failure.job.id} ({describe(failure.job)}): {failure.message}")
-        fail(
-            f"{len(failed)} of {len(directory.plan.jobs)} runs failed; the same command tries them again.", 1
-        )
+        total = len(directory.plan.jobs)
+        fail(f"{len(failed)} of {total} runs failed; the same command tries them again.", code=1)
 
 
 def print_status(directory: SweepDirectory) -> None:

@@ -173,11 +173,12 @@ def _stage_jobs(stage: Tables, top: Tables, earlier: dict[str, list[Job]]) -> It
     parents = [job for job in earlier[stage["parent"]] if _matches(_flatten(job.run.tables()), where)]
     if not parents:
         raise ValueError(f"no run of {stage['parent']!r} has {_words(where)}.")
-    for parent, share, chosen in itertools.product(
-        parents, stage.get("snapshots", [1.0]), _combinations(stage)
-    ):
-        check_number("snapshot", share, above=0, most=1)
-        yield _child(parent, share, chosen, name)
+    combinations = list(_combinations(stage))
+    for parent in parents:
+        for share in stage.get("snapshots", [1.0]):
+            check_number("snapshot", share, above=0, most=1)
+            for chosen in combinations:
+                yield _child(parent, share, chosen, name)
 
 
 def _child(parent: Job, share: float, chosen: Flat, stage: str) -> Job:
@@ -188,9 +189,8 @@ def _child(parent: Job, share: float, chosen: Flat, stage: str) -> Job:
     kept = {done / max(updates, 1): done for done in snapshot_updates(updates)}
     snapshot = int(share * updates)
     if snapshot not in kept.values():
-        raise ValueError(
-            f"snapshot {share:g} is not kept; those that are: {', '.join(f'{k:g}' for k in kept)}."
-        )
+        shares = ", ".join(f"{one:g}" for one in kept)
+        raise ValueError(f"snapshot {share:g} is not kept; those that are: {shares}.")
     base = config_tables(parent.run.config)
     # What is idle in the parent is at its default there, so the child takes its own defaults.
     base["learning"]["updates"] = updates - snapshot

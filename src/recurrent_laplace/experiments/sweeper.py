@@ -1,7 +1,6 @@
 """The sweeper: starts workers, shows how far they are, and replaces those that die."""
 
 import contextlib
-import itertools
 import os
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from rich.text import Text
 from recurrent_laplace.errors import check_size
 from recurrent_laplace.experiments.display import format_seconds
 from recurrent_laplace.experiments.files import StorageError
-from recurrent_laplace.experiments.plan import Job
 from recurrent_laplace.experiments.runner import InterruptedRunError
 from recurrent_laplace.experiments.sweeps import SweepDirectory, counts, describe
 from recurrent_laplace.experiments.worker import STOPPED
@@ -73,10 +71,9 @@ class _Worker:
             self._file.close()
 
     def last_line(self) -> str:
-        with contextlib.suppress(OSError, IndexError):
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - 2000))
-                return file.read().decode(errors="replace").strip().splitlines()[-1]
+        with contextlib.suppress(OSError, IndexError), self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 2000))
+            return file.read().decode(errors="replace").strip().splitlines()[-1]
         return ""
 
 
@@ -223,9 +220,3 @@ def _end(process: subprocess.Popen) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(timeout=60)
             return
-
-
-def longest_first(jobs: tuple[Job, ...], seconds: dict[str, float]) -> list[Job]:
-    """Jobs of each stage with the longest first: no worker is left alone with a long one at the end."""
-    by_stage = itertools.groupby(jobs, key=lambda job: job.stage)
-    return [job for _, some in by_stage for job in sorted(some, key=lambda j: -seconds[j.id])]

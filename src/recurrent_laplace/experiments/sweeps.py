@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+import typing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -21,6 +22,7 @@ POLL_SECONDS = 0.5
 """How often an idle worker looks for something to do."""
 
 Word = Literal["done", "running", "ready", "waiting", "failed", "blocked"]
+WORDS: tuple[Word, ...] = typing.get_args(Word)
 
 
 class Standing(NamedTuple):
@@ -185,7 +187,7 @@ def describe(job: Job) -> str:
 
 def counts(standings: dict[str, Standing]) -> dict[str, int]:
     """How many jobs stand how."""
-    found = dict.fromkeys(("done", "running", "ready", "waiting", "failed", "blocked"), 0)
+    found: dict[str, int] = dict.fromkeys(WORDS, 0)
     for standing in standings.values():
         found[standing.word] += 1
     return found

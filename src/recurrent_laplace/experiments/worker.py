@@ -1,4 +1,4 @@
-"""A worker of a sweep, as a process: `python -m recurrent_laplace.experiments.worker DIRECTORY [STAGE ...]`."""
+"""A worker of a sweep, as a process of its own: `python -m recurrent_laplace.experiments.worker`."""
 
 import argparse
 import os

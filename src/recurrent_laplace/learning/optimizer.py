@@ -22,7 +22,7 @@ def make_optimizer(config: LearningConfig) -> optax.GradientTransformation:
 def learning_rate_at(
     config: LearningConfig, update: Int[Array, ""], updates: Int[Array, ""] | int
 ) -> Float[Array, ""] | float:
-    """The step size in an update, counted from 0; the final one would be that of the update after the last."""
+    """The step size in an update, counted from 0; the final one is that of the update after the last."""
     if config.final_learning_rate is None:
         return config.learning_rate
     share = jnp.minimum(update / jnp.maximum(updates, 1), 1.0)
