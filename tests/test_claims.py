@@ -10,8 +10,8 @@ import pytest
 from synthetic import synthetic_frames, synthetic_run
 
 from recurrent_laplace.report.claims import CLAIMS, judge
-from recurrent_laplace.report.claims.groups import LABELS, ORIGINS
 from recurrent_laplace.report.claims.verdict import Findings
+from recurrent_laplace.report.methods import NAMES, ORIGINS
 
 DOCS = Path(__file__).parent.parent / "docs" / "claims.md"
 IDS = [
@@ -382,7 +382,7 @@ def test_missing_runs_are_named(name, good):
         if (name, method) == ("T8", "rnn"):
             expected = "the RNN that diagonal VRNN fine-tuned on gridworld began from"
         else:
-            expected = f"{LABELS[method]} {ORIGINS[origin]} on {task}"
+            expected = f"{NAMES[method]} {ORIGINS[origin]} on {task}"
         assert expected in verdict.evidence
 
 

@@ -60,15 +60,15 @@ def main_runs(
             runs = select(runs, samples=samples)
         if snapshot is not None:
             runs = select(runs, kept=snapshot)
-        runs = _narrow(runs, "samples", (1,))
-        runs = _narrow(runs, "beta", (1e-2,))
-        runs = _narrow(runs, "window", PREFERRED_WINDOWS.get(variant.method, ()))
-        runs = _narrow(runs, "kept", (0.5, 0.75) if origin == "finetuned" else (1.0,))
+        runs = narrow(runs, "samples", (1,))
+        runs = narrow(runs, "beta", (1e-2,))
+        runs = narrow(runs, "window", PREFERRED_WINDOWS.get(variant.method, ()))
+        runs = narrow(runs, "kept", (0.5, 0.75) if origin == "finetuned" else (1.0,))
     for column in ("features", "steps", "updates"):
-        runs = _narrow(runs, column, ())
+        runs = narrow(runs, column, ())
     if origin == "scratch" or variant == RNN:
         # A fine-tuned or post-hoc run names its parent in its configuration, so that seeds would be lost.
-        runs = _narrow(runs, "configuration", ())
+        runs = narrow(runs, "configuration", ())
     return runs.select(frames.runs.columns)
 
 
@@ -77,7 +77,7 @@ def cutoff_of(runs: pl.DataFrame) -> int | None:
     return None if runs.is_empty() else runs["steps"].mode().min()  # pyright: ignore[reportReturnType]
 
 
-def _narrow(runs: pl.DataFrame, column: str, preferred: Sequence[Any]) -> pl.DataFrame:
+def narrow(runs: pl.DataFrame, column: str, preferred: Sequence[Any]) -> pl.DataFrame:
     """The runs with the first preferred value that is there; else with the one that most seeds have."""
     known = runs.drop_nulls(column)
     if known.is_empty():

@@ -9,24 +9,14 @@ import polars as pl
 
 from recurrent_laplace.report.claims.verdict import Findings, Seeds, minus
 from recurrent_laplace.report.frames import Frames, select
+from recurrent_laplace.report.methods import NAMES, ORIGINS
+from recurrent_laplace.report.selection import PREFERRED_WINDOWS, SNAPSHOTS, narrow, nearest_snapshot
 
-LABELS = {
-    "rnn": "RNN",
-    "vrnn": "VRNN",
-    "stationary": "stationary Laplace",
-    "precision": "sum of precisions",
-    "mean_and_precision": "sum of means and precisions",
-}
-ORIGINS = {"scratch": "from scratch", "finetuned": "fine-tuned", "posthoc": "post hoc"}
 LAPLACE = ("stationary", "precision", "mean_and_precision")
 BAYESIAN = ("vrnn", *LAPLACE)
 DERIVED = ("vrnn", "stationary", "precision")
 """The methods that the paper makes of trained RNNs."""
 CONTROL = ("bandit", "gridworld")
-
-WINDOWS = {"stationary": ("10", "all"), "precision": ("1",), "mean_and_precision": ("1",)}
-SNAPSHOTS = (0.5, 0.75, 1.0)
-"""Shares of the parent's updates after which snapshots are kept."""
 
 CUTOFF, END = "cut-off", "end"
 When = int | Literal["cut-off", "end"]
@@ -169,19 +159,18 @@ def usual(runs: pl.DataFrame, *axes: str) -> pl.DataFrame:
     preferred: dict[str, tuple[Any, ...]] = {
         "beta": (1e-2,),
         "samples": (1,),
-        "window": WINDOWS.get(runs["method"][0], ()),
+        "window": PREFERRED_WINDOWS.get(runs["method"][0], ()),
         "kept": (1.0,) if runs["origin"][0] == "posthoc" else SNAPSHOTS,
         "features": (),
         "steps": (),
         "updates": (),
     }
-    # Half of 3 updates is 1, whose share is a third.
-    kept = [share and min(SNAPSHOTS, key=lambda known: abs(known - share)) for share in runs["snapshot"]]
+    kept = [share and nearest_snapshot(share) for share in runs["snapshot"]]
     columns = runs.columns
     runs = runs.with_columns(pl.Series("kept", kept, dtype=pl.Float64))
     for column, values in preferred.items():
         if column not in axes:
-            runs = _narrowed(runs, column, values)
+            runs = narrow(runs, column, values)
     return runs.select(columns)
 
 
@@ -218,16 +207,5 @@ def faster(found: Findings, first: Group, second: Group) -> None:
 
 
 def _name(task: str, origin: str, method: str, covariance: str | None) -> str:
-    kind = f"{covariance} {LABELS[method]}" if covariance else LABELS[method]
+    kind = f"{covariance} {NAMES[method]}" if covariance else NAMES[method]
     return f"{kind} {ORIGINS[origin]} on {task}"
-
-
-def _narrowed(runs: pl.DataFrame, column: str, preferred: tuple[Any, ...]) -> pl.DataFrame:
-    """The runs with the first preferred value that is there, or else with what most seeds have."""
-    there = runs.drop_nulls(column)
-    if there.is_empty():
-        return runs
-    counts = there.group_by(column).agg(pl.col("seeds").sum())
-    common = counts.sort(["seeds", column], descending=[True, False])[column]
-    value = next((value for value in preferred if value in set(common)), common[0])
-    return select(runs, **{column: value})

@@ -5,7 +5,6 @@ import polars as pl
 from recurrent_laplace.report.claims.groups import (
     BAYESIAN,
     CUTOFF,
-    LABELS,
     LAPLACE,
     LAST_TENTH,
     Group,
@@ -23,6 +22,7 @@ from recurrent_laplace.report.claims.verdict import (
     minus,
 )
 from recurrent_laplace.report.frames import Frames, select
+from recurrent_laplace.report.methods import NAMES
 
 LARGEST_BETA = 1e-2
 SAME = ("task", "covariance", "features")
@@ -109,7 +109,7 @@ def fewer_parameters(frames: Frames, found: Findings) -> None:
     theirs = select(sizes, method="vrnn").select(columns).unique(maintain_order=True)
     pairs = ours.join(theirs, on=columns[:3], suffix="_vrnn", how="inner").sort(pl.all())
     for row in pairs.iter_rows(named=True):
-        name = f"{row['covariance']} {LABELS[row['method']]} with {row['features']} features on {row['task']}"
+        name = f"{row['covariance']} {NAMES[row['method']]} with {row['features']} features on {row['task']}"
         found.exact(name, row["parameters"], "VRNN", row["parameters_vrnn"], "parameters")
     if pairs.is_empty():
         found.missing.append("a Laplace method and a VRNN of one task, number of features and covariance")
