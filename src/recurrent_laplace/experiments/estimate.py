@@ -10,8 +10,10 @@ from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.evaluation.lengths import LENGTHS
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.models import snapshot_updates
-from recurrent_laplace.learning import make_train
-from recurrent_laplace.tasks import AbstractControlTask
+from recurrent_laplace.learning import Config, make_train
+from recurrent_laplace.models import Agent, AgentConfig, PosteriorConfig, Regressor
+from recurrent_laplace.posterior.cost import Cost
+from recurrent_laplace.tasks import AbstractControlTask, AbstractTask
 
 MULTIPLICATIONS_PER_SECOND = 2e10
 """What two cores do in products of this size."""
@@ -38,14 +40,14 @@ def estimate(run: Run) -> Estimate:
     """What a run will take, its evaluation included; nothing is computed or compiled."""
     learning = run.config.learning
     is_control = isinstance(run.config.task, AbstractControlTask)
-    cost = _posterior(run).cost(steps=learning.steps, batch=learning.batch)
+    cost = _unroll_cost(run, learning.steps, learning.batch)
     weights = parameters(run)
     passes = learning.epochs if is_control else 1
     heads = learning.batch * learning.steps * weights * learning.training_samples // 2
     work = (cost.multiplications + heads) * (3 * passes + is_control)
     steps = learning.steps * (2 * passes + is_control)
     update = run.seeds * work / MULTIPLICATIONS_PER_SECOND + steps * SECONDS_PER_STEP
-    tested = _posterior(run).cost(steps=max(LENGTHS), batch=TEST_TASKS)
+    tested = _unroll_cost(run, max(LENGTHS), TEST_TASKS)
     seconds = COMPILE_SECONDS + learning.updates * update
     seconds += run.seeds * 3 * tested.multiplications / MULTIPLICATIONS_PER_SECOND
     snapshots = len(set(snapshot_updates(learning.updates)))
@@ -59,18 +61,24 @@ def estimate(run: Run) -> Estimate:
 
 def parameters(run: Run) -> int:
     """Numbers in the weights of one seed's model."""
-    return sum(leaf.size for leaf in jax.tree.leaves(_model(run)))
+    return sum(leaf.size for leaf in jax.tree.leaves(_shapes(*_structure(run))))
 
 
-def _posterior(run: Run):
-    return _model(run).posterior
+def _structure(run: Run) -> tuple[AbstractTask, AgentConfig, PosteriorConfig]:
+    """What the shapes of a model depend on: the runs of a large sweep have few that differ in it."""
+    return run.config.task, run.config.agent, run.config.posterior
 
 
-@functools.lru_cache(maxsize=256)
-def _shapes(text: str, run: Run):
-    del text
-    return eqx.filter_eval_shape(make_train(run.config).make_model, jax.random.key(0))
+def _unroll_cost(run: Run, steps: int, batch: int) -> Cost:
+    return _cost(*_structure(run), steps, batch)
 
 
-def _model(run: Run):
-    return _shapes(run.configuration, run)
+@functools.cache
+def _cost(task: AbstractTask, agent: AgentConfig, posterior: PosteriorConfig, steps: int, batch: int) -> Cost:
+    return _shapes(task, agent, posterior).posterior.cost(steps=steps, batch=batch)
+
+
+@functools.cache
+def _shapes(task: AbstractTask, agent: AgentConfig, posterior: PosteriorConfig) -> Agent | Regressor:
+    train = make_train(Config(task=task, agent=agent, posterior=posterior))
+    return eqx.filter_eval_shape(train.make_model, jax.random.key(0))
