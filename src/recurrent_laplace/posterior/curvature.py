@@ -30,16 +30,20 @@ to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`."""
 
 CHUNK = 4
 """Most steps that are worked on together: enough for large products, few enough for cache."""
+FEW_FEATURES = 16
+"""Up to this many, a batch of outer products is faster as a sum of elementwise ones."""
 
 
-def chunk_size(steps: int) -> int:
-    """The largest divisor of `steps` up to CHUNK: whole chunks need no padding, hence no copies."""
-    return max(size for size in range(1, CHUNK + 1) if steps % size == 0)
+def chunk_size(steps: int, most: int = CHUNK) -> int:
+    """The largest divisor of `steps` up to `most`: whole chunks need no padding, hence no copies."""
+    return max(size for size in range(1, most + 1) if steps % size == 0)
 
 
-def map_chunks(function: Callable[[Array], PyTree[Array]], steps: Float[Array, "N ..."]) -> PyTree[Array]:
-    """`function` of all steps, a chunk at a time."""
-    chunks = steps.reshape(-1, chunk_size(steps.shape[0]), *steps.shape[1:])
+def map_chunks(
+    function: Callable[[Array], PyTree[Array]], steps: Float[Array, "N ..."], most: int = CHUNK
+) -> PyTree[Array]:
+    """`function` of all steps, a chunk of at most `most` at a time."""
+    chunks = steps.reshape(-1, chunk_size(steps.shape[0], most), *steps.shape[1:])
     out = jax.lax.map(function, chunks)
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
 
@@ -65,6 +69,8 @@ def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvatur
             jacobians = (jacobians.reshape(-1, h) @ memory.readout.weight.T).reshape(-1, h, f)
         if diagonal:
             return jnp.sum(jacobians**2, axis=1)
+        if f <= FEW_FEATURES:
+            return jnp.sum(jacobians[..., None] * jacobians[..., None, :], axis=1)
         return jnp.einsum("nkf,nkg->nfg", jacobians, jacobians)
 
     def curvature(carries: Carry, windows: Array, valid: Array) -> Array:

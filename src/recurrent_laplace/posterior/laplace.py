@@ -18,7 +18,7 @@ from recurrent_laplace.gaussians.factorization import cholesky_with_added, small
 from recurrent_laplace.posterior.accumulation import RunningSum, Window
 from recurrent_laplace.posterior.base import AbstractPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
-from recurrent_laplace.posterior.curvature import chunk_size, curvature_of, map_chunks
+from recurrent_laplace.posterior.curvature import CHUNK, chunk_size, curvature_of, map_chunks
 from recurrent_laplace.posterior.info import Info
 
 HISTORY_SEGMENTS = 4
@@ -263,7 +263,9 @@ class LaplacePosterior(AbstractPosterior):
         if self._diagonal:
             lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
             return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
-        factors, added = map_chunks(cholesky_with_added, precisions)
+        # Small matrices need more company: the loops in there are bound by their overhead.
+        most = CHUNK * max(64 // self.memory.feature_size, 1)
+        factors, added = map_chunks(cholesky_with_added, precisions, most)
         return DenseGaussian(means, factors), added
 
     @property
