@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test lint format bench demo smoke docs wheel clean
+.PHONY: test test-slow lint format bench demo smoke docs wheel clean
 .DELETE_ON_ERROR:
 
 # A stamp per set of extras, so that `make demo` does not install the test suite's references.
@@ -20,7 +20,11 @@ BIN := .venv/bin
 	touch $@
 
 test: .venv/stamp-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# Sweeps in real processes, examples, and the page in a browser (Debian's chromium, if it is there).
+test-slow: .venv/stamp-test .venv/stamp-browser
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 lint: .venv/stamp-lint
 	$(BIN)/ruff check .

@@ -9,6 +9,8 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
+pytestmark = pytest.mark.slow
+
 # A line that each must print. Numbers are left open where they depend on the machine's rounding.
 EXPECTED = {
     "add_a_cell": r"^Jacobian and jacfwd differ by \d\.\de-1\d$",

@@ -224,8 +224,9 @@ def test_presets_are_valid_for_every_task_and_posterior(preset, task, posterior,
 
 
 def test_presets_differ_in_size(asked):
-    updates = [asked("--preset", preset).config.learning.updates for preset in PRESETS]
-    assert updates == sorted(set(updates))
+    learnings = [asked("--preset", preset).config.learning for preset in PRESETS]
+    steps = [learning.updates * learning.batch * learning.steps for learning in learnings]
+    assert steps == sorted(set(steps))
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)

@@ -297,7 +297,7 @@ def test_help_of_train_has_every_field_with_its_meaning(task, command, monkeypat
     assert done.code == 0
     assert_explained(done.out, AgentConfig, PosteriorConfig, LearningConfig, RunOptions, TASKS[task])
     text = " ".join(done.out.split())
-    for flag in ("--task STR", "--preset {smoke,laptop,paper}", "--seed INT", "--seeds INT"):
+    for flag in ("--task STR", "--preset {smoke,small,laptop,paper}", "--seed INT", "--seeds INT"):
         assert re.search(rf"{flag}( │)* [A-Z][a-z]+ ", text), flag
 
 
