@@ -74,6 +74,8 @@ def test_children_take_what_their_parents_leave():
         assert job.run.seeds == job.parent.run.seeds
         assert jobs.index(job.parent) < jobs.index(job)
     assert all(job.run.config.learning.updates == 0 for job in stage(jobs, "posthoc"))
+    # An RNN has no draws; what it was asked to do with them still holds for its children.
+    assert {job.run.config.learning.acting_samples for job in (*tuned, *stage(jobs, "posthoc"))} == {2}
 
 
 def test_only_takes_ancestors_along_and_leaves_the_optional_out():

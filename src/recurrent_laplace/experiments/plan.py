@@ -52,7 +52,7 @@ from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.models import PosteriorConfig
 from recurrent_laplace.tasks import TASKS
 
-TOP_KEYS = ("title", "preset", "seed", "seeds", "seeds_per_run", "stage")
+TOP_KEYS = ("title", "preset", "quick_compile", "seed", "seeds", "seeds_per_run", "stage")
 STAGE_KEYS = ("name", "about", "optional", "preset", "parent", "snapshots", "where", "set", "axes", "list")
 STAGE_KEYS += ("exclude", "seeds", "seeds_per_run")
 
@@ -66,6 +66,8 @@ class Job:
 
     run: Run
     stage: str
+    config: Config
+    """As it was asked for: with options that have no effect in this run, but have in its children."""
     parent: "Job | None" = None
 
     @property
@@ -82,6 +84,8 @@ class Plan:
     jobs: tuple[Job, ...]
     stages: dict[str, bool]
     """The names of the stages, and whether each is optional."""
+    quick_compile: bool = False
+    """Whether programs are compiled without optimisation: for runs that take less time than that."""
 
     def only(self, names: tuple[str, ...]) -> "Plan":
         """The jobs of some stages, and all that they hang on; without names, all but the optional."""
@@ -146,7 +150,10 @@ def _plan(tables: Tables) -> Plan:
         # What an earlier stage has already is that stage's run.
         by_stage[name] = [jobs.setdefault(job.id, job) for job in made]
         optional[name] = bool(stage.get("optional", False))
-    return Plan(str(tables.get("title", "")), tuple(jobs.values()), optional)
+    quick_compile = tables.get("quick_compile", False)
+    if not isinstance(quick_compile, bool):
+        raise ValueError(f"quick_compile must be true or false; got {quick_compile!r}.")
+    return Plan(str(tables.get("title", "")), tuple(jobs.values()), optional, quick_compile)
 
 
 def _stage_jobs(stage: Tables, top: Tables, earlier: dict[str, list[Job]]) -> Iterator[Job]:
@@ -165,7 +172,7 @@ def _stage_jobs(stage: Tables, top: Tables, earlier: dict[str, list[Job]]) -> It
             _check_words(task, kind)
             config = _config(load_preset(preset, task, kind), {"task.name": task} | chosen)
             for seed, seeds in _shares(stage, top):
-                yield Job(_checked(Run(config=config, seed=seed, seeds=seeds)), name)
+                yield _job(config, name, seed=seed, seeds=seeds)
         return
     check_choice("parent", stage["parent"], tuple(earlier))
     where = _flatten(stage.get("where", {}))
@@ -191,24 +198,31 @@ def _child(parent: Job, share: float, chosen: Flat, stage: str) -> Job:
     if snapshot not in kept.values():
         shares = ", ".join(f"{one:g}" for one in kept)
         raise ValueError(f"snapshot {share:g} is not kept; those that are: {shares}.")
-    base = config_tables(parent.run.config)
-    # What is idle in the parent is at its default there, so the child takes its own defaults.
+    base = config_tables(parent.config)
     base["learning"]["updates"] = updates - snapshot
-    config = _config(base, chosen)
-    link = Parent(run=parent.run.id, snapshot=snapshot)
-    run = Run(config=config, seed=parent.run.seed, seeds=parent.run.seeds, parent=link)
-    return Job(_checked(run), stage, parent)
+    run = parent.run
+    link = Parent(run=run.id, snapshot=snapshot)
+    return _job(_config(base, chosen), stage, parent, seed=run.seed, seeds=run.seeds, link=link)
 
 
 def _config(base: Tables, chosen: Flat) -> Config:
     config = config_from(merge(base, _nest(chosen)))
-    config.check()  # Before what is idle, and may be wrong, is put aside.
-    return canonical(config)
+    config.check()
+    return config
 
 
-def _checked(run: Run) -> Run:
+def _job(
+    config: Config,
+    stage: str,
+    parent: Job | None = None,
+    *,
+    seed: int,
+    seeds: int,
+    link: Parent | None = None,
+) -> Job:
+    run = Run(config=canonical(config), seed=seed, seeds=seeds, parent=link)
     run.check()
-    return run
+    return Job(run, stage, config, parent)
 
 
 def _check_words(task: Any, kind: Any) -> None:

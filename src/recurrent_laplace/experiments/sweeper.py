@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from recurrent_laplace.errors import check_size
+from recurrent_laplace.experiments.compilation import quick_compile_flags
 from recurrent_laplace.experiments.display import format_seconds
 from recurrent_laplace.experiments.files import StorageError
 from recurrent_laplace.experiments.runner import InterruptedRunError
@@ -46,9 +47,9 @@ def run_sweep(directory: SweepDirectory, *, workers: int, only: tuple[str, ...] 
 
 
 class _Worker:
-    def __init__(self, number: int, command: list[str], log: Path, share: list[int]):
-        self.number = number
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path, share: list[int]):
         self.command = command
+        self.environment = environment
         self.log = log
         self.share = share
         self.process: subprocess.Popen | None = None
@@ -57,7 +58,11 @@ class _Worker:
     def start(self) -> None:
         self._file = self.log.open("a")
         self.process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=self._file, stderr=subprocess.STDOUT
+            self.command,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=self._file,
+            stderr=subprocess.STDOUT,
         )
         if hasattr(os, "sched_setaffinity"):
             # Workers side by side share the cores out, or their threads would wait for each other.
@@ -87,12 +92,15 @@ class _Team:
         logs = directory.path / "logs"
         logs.mkdir(exist_ok=True)
         mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores()))
+        environment = dict(os.environ)
+        if directory.plan.quick_compile:
+            environment["XLA_FLAGS"] = quick_compile_flags()
         self.workers = []
         for number in range(workers):
             command = [sys.executable, "-m", "recurrent_laplace.experiments.worker"]
             command += [str(directory.path), *only, "--attempts", str(directory.attempts)]
             share = mine[number % len(mine) :: workers] or mine
-            self.workers.append(_Worker(number, command, logs / f"worker-{number}.txt", share))
+            self.workers.append(_Worker(command, environment, logs / f"worker-{number}.txt", share))
 
     def __enter__(self) -> "_Team":
         for worker in self.workers:
