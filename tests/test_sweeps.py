@@ -67,6 +67,7 @@ def sweep(tmp_path, shared):
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | kept,
+            start_new_session=True,
         )
         started.append(process)
         return process
@@ -97,6 +98,10 @@ def wait_for(condition, seconds: float = 120):
     while not condition():
         assert time.monotonic() < until, "it never came"
         time.sleep(0.05)
+
+
+def worker_log(out: Path) -> str:
+    return "".join(file.read_text() for file in out.glob("logs/*.txt"))
 
 
 def workers_of(out: Path) -> list[int]:
@@ -140,6 +145,21 @@ def test_killed_workers_and_sweepers_lose_nothing(sweep, tmp_path):
     metrics = pl.read_parquet(directory.runs / directory.plan.jobs[0].id / "metrics.parquet")
     losses = metrics.filter(pl.col("metric") == "loss")
     assert losses["update"].to_list() == list(range(1, 401))
+
+
+def test_ctrl_c_stores_and_says_how_to_go_on(sweep, tmp_path):
+    out = tmp_path / "out"
+    text = SMALL.format(updates=100_000)
+    process = sweep(text)
+    wait_for(lambda: list(out.glob("runs/*/checkpoints/*")) or "update" in worker_log(out))
+    os.killpg(process.pid, signal.SIGINT)
+    said = finished(process, code=130)
+    assert "stopping: the workers store what they have" in said
+    assert "stopped: the same command continues the sweep." in said
+    (status,) = out.glob("runs/*/status")
+    assert status.read_text().startswith("interrupted")
+    (entry,) = out.glob("jobs/*.json")
+    assert json.loads(entry.read_text())["attempts"] == 0
 
 
 def test_two_sweepers_share_the_work(sweep, tmp_path):

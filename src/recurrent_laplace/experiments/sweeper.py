@@ -37,11 +37,16 @@ def run_sweep(directory: SweepDirectory, *, workers: int, only: tuple[str, ...] 
     check_size("workers", workers)
     jobs = directory.plan.jobs
     directory.leases.forget_attempts([job.id for job in jobs if not directory.is_done(job)])
-    with _Team(directory, workers, only) as team, _Board(directory, team) as board:
-        while team.is_working():
-            time.sleep(LOOK_SECONDS)
-            board.look()
-        board.look()
+    with _Team(directory, workers, only) as team:
+        try:
+            with _Board(directory, team) as board:
+                while team.is_working():
+                    time.sleep(LOOK_SECONDS)
+                    board.look()
+                board.look()
+        except KeyboardInterrupt:
+            team.was_stopped = True
+            print("stopping: the workers store what they have", file=sys.stderr, flush=True)
     if team.was_stopped:
         raise InterruptedRunError("stopped: the same command continues the sweep.")
 
@@ -63,6 +68,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=self._file,
             stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the sweeper, which tells its workers once.
         )
         if hasattr(os, "sched_setaffinity"):
             # Workers side by side share the cores out, or their threads would wait for each other.
