@@ -18,7 +18,7 @@ from recurrent_laplace.experiments.compilation import quick_compile_flags
 from recurrent_laplace.experiments.display import format_seconds
 from recurrent_laplace.experiments.files import StorageError
 from recurrent_laplace.experiments.runner import InterruptedRunError
-from recurrent_laplace.experiments.sweeps import SweepDirectory, counts, describe
+from recurrent_laplace.experiments.sweeps import Standing, SweepDirectory, counts, describe
 from recurrent_laplace.experiments.worker import STOPPED
 
 LOOK_SECONDS = 0.5
@@ -28,8 +28,14 @@ LINE_SECONDS = 20.0
 
 
 def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many cores this process may use."""
+    return len(_my_cores())
+
+
+def _my_cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def run_sweep(directory: SweepDirectory, *, workers: int, only: tuple[str, ...] = ()) -> None:
@@ -97,7 +103,7 @@ class _Team:
         self._attempts_seen = -1
         logs = directory.path / "logs"
         logs.mkdir(exist_ok=True)
-        mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores()))
+        mine = _my_cores()
         environment = dict(os.environ)
         if directory.plan.quick_compile:
             environment["XLA_FLAGS"] = quick_compile_flags()
@@ -174,7 +180,8 @@ class _Board:
         total, done = len(self.directory.plan.jobs), len(self.told)
         self._say(f"{total} runs, {done} of them done before; {len(self.team.workers)} workers")
         if self.console.is_terminal:
-            self.live = Live(self._picture(), console=self.console, refresh_per_second=4)
+            picture = self._picture(self.directory.standings())
+            self.live = Live(picture, console=self.console, refresh_per_second=4)
             self.live.start()
         return self
 
@@ -201,15 +208,15 @@ class _Board:
             elif began is not None and message:
                 self._say(f"  failed: {describe(job)}: {message}")
         if self.live is not None:
-            self.live.update(self._picture())
+            self.live.update(self._picture(standings))
         elif time.monotonic() - self.last_line >= LINE_SECONDS:
             self._say("  " + "; ".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
         return (worker.last_line() for worker in self.team.workers)
 
-    def _picture(self) -> Group:
-        found = counts(self.directory.standings())
+    def _picture(self, standings: dict[str, Standing]) -> Group:
+        found = counts(standings)
         words = ", ".join(f"{count} {word}" for word, count in found.items() if count)
         lines = [Text(f"{words}; {format_seconds(time.monotonic() - self.began)} so far", style="bold")]
         jobs = {job.id: job for job in self.directory.plan.jobs}
