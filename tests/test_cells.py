@@ -588,3 +588,19 @@ def test_a_readout_that_exists_is_used_with_or_without_bias():
     for bias in (None, jnp.arange(1.0, F + 1)):
         _, phi = rl.Memory(cell, readout=rl.Affine(weight, bias)).step(cell.init(), x)
         assert_close(phi, np.asarray(weight) @ h + (0 if bias is None else np.asarray(bias)))
+
+
+@pytest.mark.parametrize("name", registry.GATED_CELLS)
+def test_a_cell_from_its_own_weights_is_that_cell(name):
+    cell = cells(jnp.float64)[name]
+    more = {"bias_n": cell.bias_n} if isinstance(cell, rl.GRU) else {}
+    options = {"activation": cell.activation} if isinstance(cell, rl.Elman) else None
+    same = type(cell).from_weights(cell.weight_ih, cell.weight_hh, cell.bias, options=options, **more)
+    assert eqx.tree_equal(same, cell)
+
+
+def test_weights_that_make_no_cell_are_refused():
+    with pytest.raises(ValueError, match=r"weight_hh must have shape \(16, 4\); got \(12, 4\)"):
+        rl.LSTM.from_weights(jnp.zeros((16, 3)), jnp.zeros((12, 4)), jnp.zeros(16))
+    with pytest.raises(ValueError, match="weights must be weight_ih, weight_hh, bias, bias_n for this GRU"):
+        rl.GRU.from_weights(jnp.zeros((12, 3)), jnp.zeros((12, 4)), jnp.zeros(12))

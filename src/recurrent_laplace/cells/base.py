@@ -1,7 +1,7 @@
 """What a recurrent cell is: a carry, a step, and the derivative of one step by the hidden state."""
 
 import abc
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -96,6 +96,41 @@ class AbstractGatedCell(AbstractCell):
     @abc.abstractmethod
     def jacobian_scales(self, carry: Carry, projected: Float[Array, " G"]) -> Float[Array, "A H"]:
         """The row scales of the sum, at `carry`."""
+
+    @classmethod
+    def from_weights(
+        cls, weight_ih: Any, weight_hh: Any, bias: Any = None, *, options: Any = None, **more: Any
+    ) -> Self:
+        """A cell with weights that exist already; sizes come from their shapes.
+
+        `more` are the arrays that this cell has beside the three, `options` what is no array.
+
+        ```python
+        cell = rl.LSTM.from_weights(weight_ih, weight_hh, bias)
+        ```
+        """
+        arrays = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias": bias, **more}
+        arrays = {name: jnp.asarray(array) for name, array in arrays.items() if array is not None}
+        check_shape("weight_ih", arrays["weight_ih"], ("rows", "D"))
+        check_shape("weight_hh", arrays["weight_hh"], ("rows", "H"))
+        sizes = arrays["weight_ih"].shape[1], arrays["weight_hh"].shape[1]
+        dtype = arrays["weight_hh"].dtype
+        shapes = eqx.filter_eval_shape(
+            lambda key: cls(*sizes, use_bias=bias is not None, dtype=dtype, key=key, **(options or {})),
+            jax.random.key(0),
+        )
+        names = [name for name, leaf in vars(shapes).items() if isinstance(leaf, jax.ShapeDtypeStruct)]
+        if set(names) != set(arrays):
+            raise ValueError(
+                f"weights must be {', '.join(names)} for this {cls.__name__}; got {', '.join(arrays)}."
+            )
+        for name in names:
+            check_shape(name, arrays[name], getattr(shapes, name).shape)
+        return eqx.tree_at(
+            lambda cell: [getattr(cell, name) for name in names],
+            shapes,
+            [arrays[name].astype(dtype) for name in names],
+        )
 
     def init(self) -> Carry:
         return jnp.zeros(self.hidden_size, self.weight_hh.dtype)

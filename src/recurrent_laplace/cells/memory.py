@@ -1,5 +1,7 @@
 """A recurrent cell and what is read from it."""
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -32,7 +34,10 @@ class Affine(eqx.Module):
 
 
 class Trace(eqx.Module):
-    """What a memory leaves behind on a sequence: all with a leading axis of time."""
+    """What a memory leaves behind on a sequence: all with a leading axis of time.
+
+    Projected inputs and carries are those of the memory's own cell, not of layers below it.
+    """
 
     projected: Float[Array, "T G"]
     carries: Carry
@@ -42,10 +47,12 @@ class Trace(eqx.Module):
 class Memory(eqx.Module):
     """A recurrent cell with an optional affine readout: `phi = R h + r`, or `phi = h` without one.
 
-    The readout is not fed back.
+    The readout is not fed back. Cells `below` stand between the inputs and `cell`, first one first:
+    each one's hidden states are the next one's inputs. Their carries are part of the carry, which is then
+    `(carries below, carry of cell)`; Jacobians are taken in `cell` alone.
 
     **Arguments:** `cell`; `features`, the size F of the readout (None: no readout) and the `key` to
-    initialise it, or a `readout` that exists already.
+    initialise it, or a `readout` that exists already; `below`, cells.
 
     ```python
     k1, k2 = jax.random.split(jax.random.key(0))
@@ -57,6 +64,7 @@ class Memory(eqx.Module):
 
     cell: AbstractCell
     readout: Affine | None
+    below: tuple[AbstractCell, ...]
 
     def __init__(
         self,
@@ -64,6 +72,7 @@ class Memory(eqx.Module):
         features: int | None = None,
         *,
         readout: Affine | None = None,
+        below: Sequence[AbstractCell] = (),
         key: Array | None = None,
     ):
         if features is not None:
@@ -76,8 +85,19 @@ class Memory(eqx.Module):
             readout = Affine.init(cell.hidden_size, features, dtype=dtype, key=key)
         if readout is not None:
             check_shape("readout.weight", readout.weight, ("features", cell.hidden_size))
+        for lower, upper in itertools.pairwise([*below, cell]):
+            if upper.input_size not in (None, lower.hidden_size):
+                raise ValueError(
+                    f"below: a cell of {lower.hidden_size} units feeds one with {upper.input_size} inputs."
+                )
         self.cell = cell
         self.readout = readout
+        self.below = tuple(below)
+
+    @property
+    def input_size(self) -> int | None:
+        """D: the length of an input, where it is known."""
+        return (*self.below, self.cell)[0].input_size
 
     @property
     def feature_size(self) -> int:
@@ -91,16 +111,39 @@ class Memory(eqx.Module):
 
     def init(self) -> Carry:
         """The carry before any input."""
-        return self.cell.init()
+        top = self.cell.init()
+        return (tuple(cell.init() for cell in self.below), top) if self.below else top
 
     def step(self, carry: Carry, x: Array) -> tuple[Carry, Float[Array, " F"]]:
         """Consume one input of shape `(D,)`: the new carry and its features."""
-        carry = self.cell.step(carry, x)
+        carry, _ = self.consume(carry, x)
         return carry, self.read(carry)
+
+    def consume(self, carry: Carry, x: Array) -> tuple[Carry, Float[Array, " G"]]:
+        """Consume one input: the new carry, and the cell's own projected input, which made it."""
+        check_shape("x", x, (self.input_size or "D",))
+        if not self.below:
+            projected = self.cell.project(x)
+            return self.cell.advance(carry, projected), projected
+        lower, top = carry
+        new = []
+        for cell, old in zip(self.below, lower, strict=True):
+            new.append(cell.advance(old, cell.project(x)))
+            x = cell.hidden(new[-1])
+        projected = self.cell.project(x)
+        return (tuple(new), self.cell.advance(top, projected)), projected
+
+    def top(self, carry: Carry) -> Carry:
+        """The share of `cell` in a carry."""
+        return carry[1] if self.below else carry
+
+    def hidden(self, carry: Carry) -> Float[Array, " H"]:
+        """The hidden state of a carry: what is read out, and what Jacobians are taken by."""
+        return self.cell.hidden(self.top(carry))
 
     def read(self, carry: Carry) -> Float[Array, " F"]:
         """The features of a carry."""
-        return self.features(self.cell.hidden(carry))
+        return self.features(self.hidden(carry))
 
     def features(self, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F"]:
         """The features of hidden states."""
@@ -108,7 +151,8 @@ class Memory(eqx.Module):
 
     def jacobian(self, carry: Carry, x: Array) -> Float[Array, "F H"]:
         """`d features / d h` of one step on `x`, taken at `carry` (an LSTM's `c` held fixed)."""
-        return self.project_jacobian(self.cell.jacobian(carry, x))
+        _, projected = self.consume(carry, x)
+        return self.project_jacobian(self.cell.state_jacobian(self.top(carry), projected))
 
     def project_jacobian(self, jacobian: Float[Array, "H H"]) -> Float[Array, "F H"]:
         """A state Jacobian seen through the readout."""
@@ -116,19 +160,28 @@ class Memory(eqx.Module):
 
     def unroll(self, inputs: Array, resets: Bool[Array, " T"] | None = None) -> Trace:
         """Consume a sequence of shape `(T, D)`; a reset acts before the input of its step."""
-        check_shape("inputs", inputs, ("T", self.cell.input_size or "D"))
-        start = self.init()
-        projected = self.cell.project(inputs)
-
-        def step(carry: Carry, now: tuple[Array, Array | None]) -> tuple[Carry, Carry]:
-            projected, reset = now
-            if reset is not None:
-                carry = select(reset, start, carry)
-            carry = self.cell.advance(carry, projected)
-            return carry, carry
-
-        _, carries = jax.lax.scan(step, start, (projected, resets))
+        check_shape("inputs", inputs, ("T", self.input_size or "D"))
+        for cell in self.below:
+            _, carries = _scan(cell, inputs, resets)
+            inputs = jax.vmap(cell.hidden)(carries)
+        projected, carries = _scan(self.cell, inputs, resets)
         return Trace(projected, carries, self.features(jax.vmap(self.cell.hidden)(carries)))
+
+
+def _scan(cell: AbstractCell, inputs: Float[Array, "T D"], resets: Array | None) -> tuple[Array, Carry]:
+    """A cell on a sequence: its projected inputs, and the carry after each."""
+    start = cell.init()
+    projected = cell.project(inputs)
+
+    def step(carry: Carry, now: tuple[Array, Array | None]) -> tuple[Carry, Carry]:
+        projected, reset = now
+        if reset is not None:
+            carry = select(reset, start, carry)
+        carry = cell.advance(carry, projected)
+        return carry, carry
+
+    _, carries = jax.lax.scan(step, start, (projected, resets))
+    return projected, carries
 
 
 def select(condition: Bool[Array, ""] | bool, yes: Any, no: Any) -> Any:

@@ -60,5 +60,5 @@ def regression_loss(
 def first_belief(posterior: AbstractPosterior) -> AbstractBelief:
     """What is believed before any pair: q_0, or the features of the first carry where that is a point."""
     if isinstance(posterior, PointPosterior):
-        return posterior.read(posterior.memory.cell.hidden(posterior.memory.init()))
+        return posterior.read(posterior.memory.hidden(posterior.memory.init()))
     return posterior.prior()

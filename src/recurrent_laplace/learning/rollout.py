@@ -68,7 +68,7 @@ def rollout(
         key_belief, key_action, key_world = jax.random.split(jax.random.fold_in(key_steps, index), 3)
         x, seen = agent.embed(observation, action, reward)
         mind, belief = posterior.update(mind, x)
-        seen = agent.seen(seen, posterior.memory.cell.hidden(posterior.carry(mind)))
+        seen = agent.seen(seen, posterior.memory.hidden(posterior.carry(mind)))
         behaviour = agent.behave(draw(belief, samples, key=key_belief), seen, policy=policy)
         choice = (
             jnp.argmax(behaviour.logits) if greedy else jax.random.categorical(key_action, behaviour.logits)
@@ -99,7 +99,7 @@ def rollout(
 
 
 def _has_distribution(agent: Agent) -> bool:
-    x = jnp.zeros(agent.posterior.memory.cell.input_size or 0)
+    x = jnp.zeros(agent.posterior.memory.input_size or 0)
     _, belief = jax.eval_shape(lambda: agent.posterior.update(agent.posterior.init(), x))
     return isinstance(belief, AbstractGaussian)
 

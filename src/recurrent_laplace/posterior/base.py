@@ -69,7 +69,7 @@ class AbstractPosterior(eqx.Module):
         self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
     ) -> tuple[State, AbstractBelief, Info]:
         """`update`, and an `Info` about the belief."""
-        check_shape("x", x, (self.memory.cell.input_size or "D",))
+        check_shape("x", x, (self.memory.input_size or "D",))
         return _compiled_update(self, self._with_room(state), x, reset)
 
     def unroll(self, inputs: Array, resets: Array | None = None) -> AbstractBelief:
@@ -86,7 +86,7 @@ class AbstractPosterior(eqx.Module):
 
     def unroll_trace(self, inputs: Array, resets: Array | None = None) -> tuple[Trace, AbstractBelief, Info]:
         """`unroll_info`, and the memory's own `Trace`: for heads that see more than the belief."""
-        check_shape("inputs", inputs, ("T", self.memory.cell.input_size or "D"))
+        check_shape("inputs", inputs, ("T", self.memory.input_size or "D"))
         if inputs.shape[0] == 0:
             raise ValueError("inputs must hold at least one step; got none.")
         if resets is not None:
@@ -138,7 +138,7 @@ class AbstractReadPosterior(AbstractPosterior):
 
     def _update(self, state: Carry, x: Array, reset: Bool[Array, ""]) -> tuple[Carry, AbstractBelief, Info]:
         state, _ = self.memory.step(select(reset, self.init(), state), x)
-        belief = self.read(self.memory.cell.hidden(state))
+        belief = self.read(self.memory.hidden(state))
         return state, belief, Info.of(x, belief)
 
     def _unroll(

@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 
-from recurrent_laplace.cells import AbstractGatedCell, Memory
+from recurrent_laplace.cells import AbstractCell, AbstractGatedCell, Memory
 from recurrent_laplace.errors import check_size
 
 
@@ -42,23 +42,30 @@ def unroll_cost(
     """
     check_size("steps", steps)
     check_size("batch", batch)
-    cell = memory.cell
+    step, per_step = 0, extra_numbers + memory.feature_size
+    for cell in (*memory.below, memory.cell):
+        multiplications, numbers = _step_cost(cell)
+        step, per_step = step + multiplications, per_step + numbers
+    if memory.readout is not None:
+        step += memory.feature_size * memory.cell.hidden_size
+    weights = sum(leaf.size for leaf in jax.tree.leaves(memory))
+    numbers = weights + batch * (steps * per_step + working_numbers)
+    return Cost(
+        multiplications=batch * steps * (step + extra_multiplications),
+        bytes=memory.dtype.itemsize * numbers,
+    )
+
+
+def _step_cost(cell: AbstractCell) -> tuple[int, int]:
+    """Multiplications of one step, and the numbers that it leaves behind."""
     if cell.input_size is None:
         raise ValueError("input_size must be given to Autodiff before its cost can be asked; got None.")
-    h, f = cell.hidden_size, memory.feature_size
     carry = sum(leaf.size for leaf in jax.tree.leaves(cell.init()))
     if isinstance(cell, AbstractGatedCell):
         projected = cell.weight_ih.shape[0]
-        step = projected * (cell.input_size + h)
+        step = projected * (cell.input_size + cell.hidden_size)
     else:
         # What a step does is not known: counted as one product with the whole carry.
         projected = cell.input_size
         step = carry * (cell.input_size + carry)
-    readout = 0 if memory.readout is None else f * h
-    weights = sum(leaf.size for leaf in jax.tree.leaves(memory))
-    per_step = cell.input_size + projected + carry + h + f + extra_numbers
-    numbers = weights + batch * (steps * per_step + working_numbers)
-    return Cost(
-        multiplications=batch * steps * (step + readout + extra_multiplications),
-        bytes=memory.dtype.itemsize * numbers,
-    )
+    return step, cell.input_size + projected + carry + cell.hidden_size

@@ -150,8 +150,7 @@ class LaplacePosterior(AbstractPosterior):
     ) -> tuple[LaplaceState, DiagonalGaussian | DenseGaussian, Info]:
         capacity = HISTORY_CAPACITY if state.window is None else state.window.size
         state = select(reset, self.init(capacity), state)
-        projected = self.memory.cell.project(x)
-        carry = self.memory.cell.advance(state.carry, projected)
+        carry, projected = self.memory.consume(state.carry, x)
         phi = self.memory.read(carry)
         projected = jax.lax.stop_gradient(projected)
         if state.window is None:
@@ -162,7 +161,7 @@ class LaplacePosterior(AbstractPosterior):
 
         curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
         frozen, inputs, valid = jax.tree.map(
-            lambda leaf: leaf[None], (jax.lax.stop_gradient(carry), inputs, valid)
+            lambda leaf: leaf[None], (jax.lax.stop_gradient(self.memory.top(carry)), inputs, valid)
         )
         total, precisions = self._accumulate(state.precision, curvature(frozen, inputs, valid), None)
         mean, past = phi, state.mean
