@@ -17,6 +17,7 @@ LAYERS = (
     "tasks",
     "learning",
     "evaluation",
+    "files",
     "deploy",
     "experiments",
     "report",

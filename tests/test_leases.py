@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from recurrent_laplace.experiments.files import StorageError
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.leases import Leases
 
 

@@ -12,7 +12,7 @@ import pytest
 from paper_runs import paper_frames
 
 from recurrent_laplace.cli import main
-from recurrent_laplace.experiments.files import StorageError
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.report import page
 from recurrent_laplace.report.claims import Verdict
 from recurrent_laplace.report.figures import FIGURES

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from recurrent_laplace.experiments.files import StorageError, check_seal, read_text, remove, seal
+from recurrent_laplace.files import StorageError, check_seal, read_text, remove, seal
 
 Tree = TypeVar("Tree")
 

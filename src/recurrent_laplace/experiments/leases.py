@@ -13,7 +13,7 @@ from pathlib import Path
 
 import filelock
 
-from recurrent_laplace.experiments.files import StorageError, read_text, write_text
+from recurrent_laplace.files import StorageError, read_text, write_text
 
 LEASE_SECONDS = 60.0
 """A worker that has not renewed its lease for so long is taken for dead."""

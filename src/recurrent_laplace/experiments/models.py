@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from recurrent_laplace.experiments.config import Run
-from recurrent_laplace.experiments.files import StorageError
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.learning import Train, TrainState, make_train
 from recurrent_laplace.models import Agent, Regressor

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from recurrent_laplace.experiments.files import StorageError, read_text, write_text
+from recurrent_laplace.files import StorageError, read_text, write_text
 
 PACKAGES = ("recurrent-laplace", "jax", "jaxlib", "equinox", "optax", "numpy", "orbax-checkpoint", "polars")
 

@@ -15,7 +15,7 @@ import polars as pl
 from recurrent_laplace.errors import check_choice, check_number
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.display import Display
-from recurrent_laplace.experiments.files import StorageError
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.loggers import LOGGERS, open_loggers
 from recurrent_laplace.experiments.models import load_state, seed_keys, snapshot_updates
 from recurrent_laplace.experiments.provenance import describe_session, now, read_sessions, write_sessions

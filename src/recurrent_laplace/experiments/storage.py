@@ -10,7 +10,7 @@ import filelock
 
 from recurrent_laplace.experiments.checkpoints import Checkpoints
 from recurrent_laplace.experiments.config import Run
-from recurrent_laplace.experiments.files import StorageError, read_text, sweep, write_text
+from recurrent_laplace.files import StorageError, read_text, sweep, write_text
 
 Word = Literal["running", "interrupted", "failed", "finished"]
 

@@ -12,7 +12,7 @@ from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.config import Tables, parse_toml
 from recurrent_laplace.experiments.derive import derive
 from recurrent_laplace.experiments.evaluation import evaluate_run
-from recurrent_laplace.experiments.files import StorageError, read_text, write_text
+from recurrent_laplace.files import StorageError, read_text, write_text
 from recurrent_laplace.experiments.leases import Leases
 from recurrent_laplace.experiments.plan import Job, Plan, read_plan
 from recurrent_laplace.experiments.runner import InterruptedRunError, RunOptions, train_run

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from recurrent_laplace.experiments.files import StorageError, replacing
+from recurrent_laplace.files import StorageError, replacing
 
 METRICS_SCHEMA = {
     "run": pl.String,

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from recurrent_laplace.experiments.compilation import keep_compiled_programs
-from recurrent_laplace.experiments.files import StorageError
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.runner import InterruptedRunError
 from recurrent_laplace.experiments.sweeps import SweepDirectory
 

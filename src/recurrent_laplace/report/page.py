@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 
 import recurrent_laplace
-from recurrent_laplace.experiments.files import StorageError, read_text, write_text
+from recurrent_laplace.files import StorageError, read_text, write_text
 from recurrent_laplace.report.claims import Verdict, judge
 from recurrent_laplace.report.figures import FIGURES, FigureEntry
 from recurrent_laplace.report.frames import Frames, load_frames

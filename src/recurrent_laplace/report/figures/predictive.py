@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 
 from recurrent_laplace.evaluation.lengths import test_keys
 from recurrent_laplace.evaluation.regression import PREDICTIVE_SAMPLES
-from recurrent_laplace.experiments.files import StorageError
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.models import load_state, per_seed
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.learning.beliefs import draw
