@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test test-slow lint format bench demo smoke docs wheel clean
+.PHONY: test test-interop test-slow lint format bench demo smoke docs wheel clean
 .DELETE_ON_ERROR:
 
 # A stamp per set of extras, so that `make demo` does not install the test suite's references.
@@ -20,7 +20,12 @@ BIN := .venv/bin
 	touch $@
 
 test: .venv/stamp-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not interop"
+
+# Against the libraries themselves. They are imported first, so that no test can skip for want of one.
+test-interop: .venv/stamp-test .venv/stamp-interop
+	$(BIN)/python -c "import torch, sb3_contrib, flax, gymnax, gymnasium"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m interop
 
 # Sweeps in real processes, examples, and the page in a browser (Debian's chromium, if it is there).
 test-slow: .venv/stamp-test .venv/stamp-browser

@@ -107,6 +107,8 @@ CHANGES = {
         "forgetting": (REGRESSION, 0.9),
         "prior_stddev": (REGRESSION, 2.0),
         "damping_precision": (REGRESSION, 2.0, STATIONARY),
+        "temperature": (REGRESSION, 2.0),
+        "space": (REGRESSION, "state"),
     },
     rl.LearningConfig: {
         "updates": (REGRESSION, 20, {"final_learning_rate": 1e-4}),
@@ -203,6 +205,8 @@ WITHOUT_EFFECT = {
             "window": 3,
             "forgetting": 0.5,
             "damping_precision": 2.0,
+            "temperature": 2.0,
+            "space": "state",
         },
     ),
     "belief of a point": (
@@ -215,7 +219,14 @@ WITHOUT_EFFECT = {
     "curvature of a VRNN": (
         REGRESSION,
         {"kind": "variational"},
-        {"accumulate": "none", "window": 3, "forgetting": 0.5, "damping_precision": 2.0},
+        {
+            "accumulate": "none",
+            "window": 3,
+            "forgetting": 0.5,
+            "damping_precision": 2.0,
+            "temperature": 2.0,
+            "space": "state",
+        },
     ),
     "control in a regression": (
         REGRESSION,
@@ -260,6 +271,7 @@ TASK_CHANGES = {
     "gridworld": {"size": 4, "start": "corner", "episode_length": 7},
     "beta_bandit": {"arms": 3, "successes": 2.0, "failures": 2.0},
     "two_arm_bandit": {"alpha": 2.0},
+    "coin": {"hazard": 0.1, "heads": 2.0, "tails": 2.0},
 }
 
 
@@ -297,6 +309,8 @@ BAD = {
         "forgetting": 0.0,
         "prior_stddev": 0.0,
         "damping_precision": -1.0,
+        "temperature": 0.0,
+        "space": "weights",
     },
     rl.LearningConfig: {
         "updates": -1,
@@ -327,6 +341,7 @@ BAD = {
     rl.Gridworld: {"size": 1, "start": "middle", "episode_length": 0},
     rl.BetaBandit: {"arms": 0, "successes": 0.0, "failures": 0.0},
     rl.TwoArmBandit: {"alpha": 0.0},
+    rl.PiecewiseCoin: {"hazard": 1.5, "heads": 0.0, "tails": 0.0},
 }
 YES_OR_NO = {rl.AgentConfig: {"layer_norm", "reward_model"}}
 """Keys without a bad value."""

@@ -9,16 +9,26 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
-pytestmark = pytest.mark.slow
 
 # A line that each must print. Numbers are left open where they depend on the machine's rounding.
 EXPECTED = {
     "add_a_cell": r"^Jacobian and jacfwd differ by \d\.\de-1\d$",
     "add_a_posterior": r"^update and unroll differ by \d\.\de[+-]\d\d$",
+    "deploy": r"^with the library, saved and continued:$",
     "add_a_task": r"^regret of 20 doors: \d\.\d\d at first, \d\.\d\d in the end$",
     "online": r"^t 12  skipped: the input has NaN or infinity",
     "posthoc": r"^weights unchanged: True$",
 }
+OTHER_LIBRARIES = {
+    "flax_agent": r"entropy",
+    "sb3_uncertainty": r"entropy",
+    "torch_lstm": r"entropy",
+}
+EACH = [
+    *(pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED),
+    *(pytest.param(name, marks=pytest.mark.interop) for name in OTHER_LIBRARIES),
+]
+EXPECTED |= OTHER_LIBRARIES
 
 
 def run(name: str, folder: Path) -> str:
@@ -39,7 +49,7 @@ def test_short(name):
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 80
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", EACH)
 def test_runs(name, tmp_path):
     out = run(name, tmp_path)
     assert re.search(EXPECTED[name], out, re.MULTILINE), out

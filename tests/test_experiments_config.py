@@ -28,6 +28,7 @@ OTHER_VALUES = {
     "task gridworld": {"size": 4, "start": "corner", "episode_length": 9},
     "task beta_bandit": {"arms": 3, "successes": 2.0, "failures": 2.0},
     "task two_arm_bandit": {"alpha": 2.0},
+    "task coin": {"hazard": 0.1, "heads": 2.0, "tails": 3.0},
     "agent": {
         "cell": "gru",
         "hidden_size": 7,
@@ -46,6 +47,8 @@ OTHER_VALUES = {
         "forgetting": 0.9,
         "prior_stddev": 0.5,
         "damping_precision": 0.1,
+        "temperature": 2.0,
+        "space": "state",
     },
     "learning": {
         "updates": 3,
@@ -384,3 +387,11 @@ def test_wrong_file_ends_in_one_sentence(mistake, file, tmp_path, capsys):
     for word in words:
         assert word in line
     assert not out.exists()
+
+
+def test_keys_that_were_added_later_leave_the_identity_of_earlier_runs_alone():
+    # The identity that this configuration had before there was a `space`.
+    run = Run(config=Config(task=make_task("gridworld")))
+    assert run.configuration == "90f8af0df6e9"
+    moved = dataclasses.replace(run.config, posterior=PosteriorConfig(space="state"))
+    assert Run(config=moved).configuration != run.configuration

@@ -27,8 +27,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from recurrent_laplace import cli
 from recurrent_laplace.experiments.checkpoints import Checkpoints
-from recurrent_laplace.files import StorageError, write_text
 from recurrent_laplace.experiments.tables import write_table
+from recurrent_laplace.files import StorageError, write_text
 
 # A program that another worker is just storing is compiled once more: no harm, and no error.
 pytestmark = pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache")

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.leases import Leases
+from recurrent_laplace.files import StorageError
 
 
 def test_one_holder_at_a_time(tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from recurrent_laplace.report.tasks import OBSERVED, draw_task, save_figure
+from recurrent_laplace.report.tasks import OBSERVED, TOSSES, draw_task, save_figure
 from recurrent_laplace.tasks import TASKS, AbstractTask, Gridworld, make_task
 from recurrent_laplace.tasks.regression import STRIPS
 
@@ -102,6 +102,15 @@ def test_grids_join_start_and_goal_by_single_steps():
         assert top > bottom
 
 
+def test_coins_show_each_toss_once():
+    for axes in drawn("coin").axes:
+        (chances,), (heads, tails) = lines(axes, "None"), lines(axes, "|")
+        assert len(chances) == TOSSES
+        assert np.all((chances[:, 1] > 0) & (chances[:, 1] < 1))
+        assert heads[:, 1].min() > 1 > 0 > tails[:, 1].max()
+        np.testing.assert_array_equal(np.sort(np.concatenate([heads, tails])[:, 0]), np.arange(TOSSES))
+
+
 def test_a_goal_out_of_reach_is_called_so():
     figure = draw_task(Gridworld(size=2, episode_length=1), key=jax.random.key(0), count=12)
     titles = {axes.get_title() for axes in figure.axes}
@@ -128,7 +137,10 @@ class Corridor(AbstractTask):
 
 
 def test_a_task_without_a_picture_is_refused():
-    message = "task must be a Regression, a bandit or a Gridworld to be drawn; got Corridor(length=3)."
+    message = (
+        "task must be a Regression, a bandit, a Gridworld or a PiecewiseCoin to be drawn; "
+        "got Corridor(length=3)."
+    )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         draw_task(Corridor(), key=jax.random.key(0))
 

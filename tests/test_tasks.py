@@ -484,7 +484,7 @@ def test_mean_best_return_of_the_paper():
 # By name
 
 WHOLE, POSITIVE = "must be a whole number of at least 1", "must be a number in (0, inf)"
-NAMES = "'regression', 'bandit', 'gridworld', 'beta_bandit', 'two_arm_bandit'"
+NAMES = "'regression', 'bandit', 'gridworld', 'beta_bandit', 'two_arm_bandit', 'coin'"
 BAD = [
     ("bandits", {}, f"task must be one of {NAMES}; got 'bandits'."),
     (
@@ -503,6 +503,7 @@ BAD = [
     ("beta_bandit", {"successes": -1}, f"successes {POSITIVE}; got -1."),
     ("beta_bandit", {"failures": 0}, f"failures {POSITIVE}; got 0."),
     ("two_arm_bandit", {"alpha": 0}, f"alpha {POSITIVE}; got 0."),
+    ("coin", {"hazard": 1.5}, "hazard must be a number in [0, 1]; got 1.5."),
     ("regression", {"inputs": "x"}, "inputs must be one of 'interval', 'strips'; got 'x'."),
     ("regression", {"terms": 0}, f"terms {WHOLE}; got 0."),
     ("regression", {"period": 0}, f"period {POSITIVE}; got 0."),
@@ -551,7 +552,7 @@ def test_a_new_task_is_known_by_its_name():
     np.testing.assert_array_equal(task.sample(KEY), [0, 0, 0, 1])
     with pytest.raises(ValueError, match=r"^arms must be at least 2\.$"):
         make_task("biased", arms=1)
-    with pytest.raises(ValueError, match=r"'two_arm_bandit', 'biased'; got 'unknown'\.$"):
+    with pytest.raises(ValueError, match=r"'coin', 'biased'; got 'unknown'\.$"):
         make_task("unknown")
 
 
@@ -599,4 +600,4 @@ def test_what_is_no_task_is_refused(task, sentence):
 
 
 def test_the_registry_was_restored():
-    assert set(TASKS) == {"regression", "bandit", "gridworld", "beta_bandit", "two_arm_bandit"}
+    assert set(TASKS) == {"regression", "bandit", "gridworld", "beta_bandit", "two_arm_bandit", "coin"}

@@ -15,6 +15,7 @@ import jax
 import pytest
 from verbs import Done
 
+import recurrent_laplace as rl
 from recurrent_laplace import cli
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.runner import RunOptions
@@ -360,3 +361,34 @@ def test_mistakes_in_tasks(args, words, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     refused(command("tasks", *args), *words)
+
+
+def test_monitor_writes_a_page_of_a_run(command, grid, tmp_path):
+    done = command("monitor", "--run", grid, "--episodes", 3, "--steps", 6, "--out", tmp_path / "m.html")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == str(tmp_path / "m.html")
+    page = (tmp_path / "m.html").read_text()
+    assert page.count("<figure") == 4
+    for words in ("value stddev", "policy moved", "Is it informative?", "LaplacePosterior"):
+        assert words in page
+    assert "means over steps" in done.out
+
+
+def test_monitor_refuses_what_it_cannot_play(command, grid, tmp_path):
+    refused(command("monitor"), "one agent must be named")
+    refused(command("monitor", "--run", grid, "--sb3", "x.zip"), "one agent must be named")
+    refused(command("monitor", "--sb3", tmp_path / "x.zip"), "--env must name the environment")
+    refused(command("monitor", "--run", grid, "--episodes", 0), "episodes must be a whole number")
+    refused(command("monitor", "--run", grid, "--out", tmp_path), "the page cannot be written")
+    refused(command("monitor", "--run", tmp_path / "none"), "none")
+
+
+def test_an_exported_agent_can_be_loaded(command, grid, tmp_path):
+    out = tmp_path / "agent.safetensors"
+    assert command("export", grid, "--out", out).code == 0
+    with jax.enable_x64(False):
+        agent = rl.load(out)
+    assert isinstance(agent, rl.Agent)
+    assert command("export", grid, "--posterior", "laplace", "--out", tmp_path / "a.jaxexport").code == 0
+    assert (tmp_path / "a.jaxexport").stat().st_size > 1000
+    refused(command("export", grid, "--seed-index", 1, "--out", out), "has 1 seed(s)")

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from recurrent_laplace import interop as interop
     from recurrent_laplace.cells import GRU as GRU
     from recurrent_laplace.cells import LSTM as LSTM
     from recurrent_laplace.cells import AbstractCell as AbstractCell
@@ -16,7 +17,17 @@ if TYPE_CHECKING:
     from recurrent_laplace.cells import Elman as Elman
     from recurrent_laplace.cells import Linear as Linear
     from recurrent_laplace.cells import Memory as Memory
+    from recurrent_laplace.deploy import Diagnosis as Diagnosis
+    from recurrent_laplace.deploy import Monitor as Monitor
+    from recurrent_laplace.deploy import Reading as Reading
+    from recurrent_laplace.deploy import ShiftAlarm as ShiftAlarm
+    from recurrent_laplace.deploy import diagnose as diagnose
+    from recurrent_laplace.deploy import export as export
+    from recurrent_laplace.deploy import load as load
+    from recurrent_laplace.deploy import save as save
+    from recurrent_laplace.evaluation import Calibration as Calibration
     from recurrent_laplace.evaluation import EvaluationConfig as EvaluationConfig
+    from recurrent_laplace.evaluation import calibrate as calibrate
     from recurrent_laplace.evaluation import evaluate as evaluate
     from recurrent_laplace.gaussians import AbstractBelief as AbstractBelief
     from recurrent_laplace.gaussians import AbstractGaussian as AbstractGaussian
@@ -55,6 +66,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.tasks import BetaBandit as BetaBandit
     from recurrent_laplace.tasks import DirichletBandit as DirichletBandit
     from recurrent_laplace.tasks import Gridworld as Gridworld
+    from recurrent_laplace.tasks import PiecewiseCoin as PiecewiseCoin
     from recurrent_laplace.tasks import Regression as Regression
     from recurrent_laplace.tasks import Step as Step
     from recurrent_laplace.tasks import TwoArmBandit as TwoArmBandit
@@ -71,10 +83,11 @@ _HOME = {
     "VariationalPosterior predict_average predict_linearized predict_mixture",
     "models": "Agent AgentConfig Behaviour PosteriorConfig Prediction Regressor with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
-    "BetaBandit DirichletBandit Gridworld Regression Step TwoArmBandit make_task "
+    "BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Step TwoArmBandit make_task "
     "register_task",
     "learning": "Config LearningConfig Train TrainState make_train",
-    "evaluation": "EvaluationConfig evaluate",
+    "evaluation": "Calibration EvaluationConfig calibrate evaluate",
+    "deploy": "Diagnosis Monitor Reading ShiftAlarm diagnose export load save",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
@@ -82,6 +95,8 @@ __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
+    if name == "interop":
+        return importlib.import_module(f"{__name__}.interop")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
@@ -90,4 +105,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULE_OF])
+    return sorted({*globals(), *_MODULE_OF, "interop"})

@@ -15,9 +15,9 @@ from recurrent_laplace.cli import fail
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.experiments.compilation import keep_compiled_programs
 from recurrent_laplace.experiments.config import Tables, check_keys, config_from, merge, parse_toml
-from recurrent_laplace.files import StorageError, read_text
 from recurrent_laplace.experiments.presets import load_preset
 from recurrent_laplace.experiments.runner import InterruptedRunError, TrainingFailedError
+from recurrent_laplace.files import StorageError, read_text
 from recurrent_laplace.learning import Config
 from recurrent_laplace.tasks import TASKS, AbstractTask
 

@@ -14,9 +14,9 @@ from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.experiments.config import parse_toml
 from recurrent_laplace.experiments.display import format_seconds
 from recurrent_laplace.experiments.estimate import estimate
-from recurrent_laplace.files import read_text
 from recurrent_laplace.experiments.sweeper import cores, run_sweep
 from recurrent_laplace.experiments.sweeps import SweepDirectory, counts, describe, failures
+from recurrent_laplace.files import read_text
 from recurrent_laplace.posterior.cost import format_bytes
 
 

@@ -22,6 +22,9 @@ SCHEMA = 1
 Tables = dict[str, Any]
 """A configuration as TOML has it: `[task]`, `[agent]`, `[posterior]`, `[learning]`."""
 
+ADDED_LATER = {("posterior", "space"): "features", ("posterior", "temperature"): 1.0}
+"""Keys that early runs do not have: at the default they are no part of a run's identity."""
+
 SECTIONS = {"agent": AgentConfig, "posterior": PosteriorConfig, "learning": LearningConfig}
 
 
@@ -177,5 +180,11 @@ def _plain(value: Any) -> Any:
 
 
 def _hash(tables: Tables) -> str:
+    tables = {
+        name: {key: value for key, value in table.items() if ADDED_LATER.get((name, key)) != value}
+        if isinstance(table, dict)
+        else table
+        for name, table in tables.items()
+    }
     text = json.dumps(tables, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -10,10 +10,10 @@ from recurrent_laplace.evaluation import EvaluationConfig, evaluate
 from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.evaluation.lengths import LENGTHS
 from recurrent_laplace.evaluation.statistics import Interval, mean_interval
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.models import load_state, per_seed
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import evaluation_frame, write_table
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.tasks import AbstractTask
 
 COLUMNS = ((0, 1, 5, 10, 20, 50, 100, 200), (1, 10, 50, 100, 200), (1, 50, 200))

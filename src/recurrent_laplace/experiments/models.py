@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from recurrent_laplace.experiments.config import Run
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.learning import Train, TrainState, make_train
 from recurrent_laplace.models import Agent, Regressor
 
@@ -31,6 +31,21 @@ def load_state(directory: RunDirectory, update: int, train: Train | None = None)
     train = make_train(directory.run.config) if train is None else train
     like = jax.eval_shape(train.init, seed_keys(directory.run))
     return directory.checkpoints.load(update, like)
+
+
+def load_model(
+    directory: RunDirectory, *, update: int | None = None, seed_index: int = 0
+) -> Agent | Regressor:
+    """The model of one seed of a run, after some number of updates: the newest by default."""
+    there = directory.checkpoints.updates()
+    if not there:
+        raise StorageError(f"{directory.path} has no checkpoint yet: train it first.")
+    if not 0 <= seed_index < directory.run.seeds:
+        raise StorageError(
+            f"{directory.path} has {directory.run.seeds} seeds; there is no number {seed_index}."
+        )
+    state = load_state(directory, there[-1] if update is None else update)
+    return per_seed(state.model, directory.run)[seed_index]
 
 
 def find_snapshot(directory: RunDirectory, snapshot: float) -> int:

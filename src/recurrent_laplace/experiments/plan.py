@@ -107,6 +107,10 @@ def read_plan(tables: Tables, source: Path) -> Plan:
         raise ValueError(f"{source}: {problem}") from problem
 
 
+CURVATURE = ("accumulate", "window", "forgetting", "damping_precision", "temperature", "space")
+"""Options of a Laplace posterior alone."""
+
+
 def canonical(config: Config) -> Config:
     """The configuration with every option that has no effect in it set to its default.
 
@@ -114,8 +118,8 @@ def canonical(config: Config) -> Config:
     """
     posterior, learning = config.posterior, config.learning
     idle = {
-        "point": ("covariance", "accumulate", "window", "forgetting", "prior_stddev", "damping_precision"),
-        "variational": ("accumulate", "window", "forgetting", "damping_precision"),
+        "point": ("covariance", "prior_stddev", *CURVATURE),
+        "variational": CURVATURE,
         "laplace": ("forgetting",) if posterior.accumulate == "none" else ("damping_precision",),
     }[posterior.kind]
     posterior = dataclasses.replace(posterior, **{name: getattr(PosteriorConfig(), name) for name in idle})

@@ -15,12 +15,12 @@ import polars as pl
 from recurrent_laplace.errors import check_choice, check_number
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.display import Display
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.loggers import LOGGERS, open_loggers
 from recurrent_laplace.experiments.models import load_state, seed_keys, snapshot_updates
 from recurrent_laplace.experiments.provenance import describe_session, now, read_sessions, write_sessions
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import METRICS_SCHEMA, metrics_frame, read_table, write_table
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.learning.train import CHUNK, WATCHED, Progress, Train, TrainState, make_train
 
 CALL_SECONDS = 1.0

@@ -16,10 +16,10 @@ from rich.text import Text
 from recurrent_laplace.errors import check_size
 from recurrent_laplace.experiments.compilation import quick_compile_flags
 from recurrent_laplace.experiments.display import format_seconds
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.runner import InterruptedRunError
 from recurrent_laplace.experiments.sweeps import Standing, SweepDirectory, counts, describe
 from recurrent_laplace.experiments.worker import STOPPED
+from recurrent_laplace.files import StorageError
 
 LOOK_SECONDS = 0.5
 """How often the sweeper looks at its workers."""

@@ -12,11 +12,11 @@ from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.config import Tables, parse_toml
 from recurrent_laplace.experiments.derive import derive
 from recurrent_laplace.experiments.evaluation import evaluate_run
-from recurrent_laplace.files import StorageError, read_text, write_text
 from recurrent_laplace.experiments.leases import Leases
 from recurrent_laplace.experiments.plan import Job, Plan, read_plan
 from recurrent_laplace.experiments.runner import InterruptedRunError, RunOptions, train_run
 from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.files import StorageError, read_text, write_text
 
 POLL_SECONDS = 0.5
 """How often an idle worker looks for something to do."""

@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 
 from recurrent_laplace.experiments.compilation import keep_compiled_programs
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.runner import InterruptedRunError
 from recurrent_laplace.experiments.sweeps import SweepDirectory
+from recurrent_laplace.files import StorageError
 
 STOPPED = 130
 """Exit code of a worker that was asked to stop."""

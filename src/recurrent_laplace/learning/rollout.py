@@ -50,11 +50,13 @@ def rollout(
     policy: Literal["average", "mixture"] = "average",
     greedy: bool = False,
     with_readings: bool = False,
+    resets: Bool[Array, " T"] | None = None,
     key: Array,
 ) -> tuple[Experience, Readings | None]:
     """Act in one problem for `steps` steps, on the average of `samples` draws from each belief.
 
-    Episodes that end inside the task reset neither the memory nor the previous action and reward.
+    Episodes that end inside the task reset neither the memory nor the previous action and reward; where
+    `resets` says so, the belief forgets everything before it takes in the input of that step.
     """
     posterior = agent.posterior
     key_reset, key_steps = jax.random.split(key)
@@ -67,7 +69,8 @@ def rollout(
         world, mind, previous, observation, action, reward = now
         key_belief, key_action, key_world = jax.random.split(jax.random.fold_in(key_steps, index), 3)
         x, seen = agent.embed(observation, action, reward)
-        mind, belief = posterior.update(mind, x)
+        reset = False if resets is None else resets[jnp.minimum(index, steps - 1)]
+        mind, belief = posterior.update(mind, x, reset)
         seen = agent.seen(seen, posterior.memory.hidden(posterior.carry(mind)))
         behaviour = agent.behave(draw(belief, samples, key=key_belief), seen, policy=policy)
         choice = (

@@ -26,6 +26,10 @@ class PosteriorConfig:
     """Standard deviation of the belief before any input."""
     damping_precision: float = 1.0
     """Precision added to the curvature (Laplace, without accumulation)."""
+    temperature: float = 1.0
+    """Every precision is divided by this (Laplace): above 1 the belief is wider."""
+    space: Literal["features", "state"] = "features"
+    """Where the curvature is taken (Laplace): over the features, or over the state and read out."""
 
     def check(self) -> None:
         """Refuse what makes no posterior."""
@@ -35,6 +39,8 @@ class PosteriorConfig:
         check_number("forgetting", self.forgetting, above=0, most=1)
         check_number("prior_stddev", self.prior_stddev, above=0)
         check_number("damping_precision", self.damping_precision, least=0)
+        check_number("temperature", self.temperature, above=0)
+        check_choice("space", self.space, ("features", "state"))
         if self.window != "all":
             check_size("window", self.window)
         elif self.kind == "laplace" and self.accumulate != "none":

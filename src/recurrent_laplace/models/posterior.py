@@ -45,6 +45,8 @@ def make_posterior(config: PosteriorConfig, memory: Memory, *, key: Array) -> Ab
                 forgetting=config.forgetting,
                 prior_stddev=config.prior_stddev,
                 damping_precision=config.damping_precision,
+                temperature=config.temperature,
+                space=config.space,
             )
 
 

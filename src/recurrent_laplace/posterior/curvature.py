@@ -10,7 +10,8 @@ For a gated cell `dh'/dh = sum_a diag(d_a) U_a`, and there are two ways:
 - Gram: `C = R [sum_ab (D_a^T D_b) o (U_a U_b^T)] R^T`, where row i of `D_a` is `d_a` for input i.
   About `(A H)^2 / 2` products an input, and the readout only once: better from two inputs on.
 
-Other cells go the direct way with a Jacobian by forward mode.
+Other cells go the direct way with a Jacobian by forward mode, and so does the derivation's own form
+`sum_i J_i^T J_i`, over the hidden state.
 """
 
 import functools
@@ -25,7 +26,7 @@ from recurrent_laplace.cells.base import Carry
 
 Curvature = Callable[[Carry, Float[Array, "N W G"], Bool[Array, "N W"]], Array]
 """Carries, windows of projected inputs and which of them count, all with a leading axis of steps,
-to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`."""
+to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`; over the state, H instead of F."""
 
 
 CHUNK = 4
@@ -48,11 +49,13 @@ def map_chunks(
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
 
 
-def curvature_of(memory: Memory, *, window: int | None, diagonal: bool) -> Curvature:
+def curvature_of(
+    memory: Memory, *, window: int | None, diagonal: bool, over_state: bool = False
+) -> Curvature:
     """The best way to the curvature of this memory, with all that can be done once done."""
     memory = jax.lax.stop_gradient(memory)
-    if not isinstance(memory.cell, AbstractGatedCell):
-        return _forward_mode(memory, diagonal)
+    if over_state or not isinstance(memory.cell, AbstractGatedCell):
+        return _one_by_one(memory, diagonal, over_state)
     if window == 1:
         return _direct(memory, memory.cell, diagonal)
     return _gram(memory, memory.cell, diagonal)
@@ -112,18 +115,20 @@ def _total(terms: Iterable[Array]) -> Array:
     return functools.reduce(jnp.add, terms)
 
 
-def _forward_mode(memory: Memory, diagonal: bool) -> Curvature:
+def _one_by_one(memory: Memory, diagonal: bool, over_state: bool) -> Curvature:
+    size = memory.cell.hidden_size if over_state else memory.feature_size
+
     def of_input(carry: Carry, projected: Array) -> Array:
         jacobian = memory.project_jacobian(memory.cell.state_jacobian(carry, projected))
+        jacobian = jacobian.T if over_state else jacobian
         return jnp.sum(jacobian**2, axis=-1) if diagonal else jacobian @ jacobian.T
 
     def of_step(carry: Carry, window: Array, valid: Array) -> Array:
-        # One input at a time: forward mode is heavy on memory.
+        # One input at a time: Jacobians are heavy on memory.
         def add(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
             projected, counts = now
             return total + jnp.where(counts, of_input(carry, projected), 0), None
 
-        size = memory.feature_size
         zeros = jnp.zeros((size,) if diagonal else (size, size), memory.dtype)
         return jax.lax.scan(add, zeros, (window, valid))[0]
 

@@ -14,11 +14,17 @@ from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.gaussians import DenseGaussian, DiagonalGaussian
-from recurrent_laplace.gaussians.factorization import cholesky_with_added, smallest_precision
+from recurrent_laplace.gaussians.factorization import (
+    cholesky,
+    cholesky_with_added,
+    smallest_precision,
+    transpose,
+    triangular_inverse,
+)
 from recurrent_laplace.posterior.accumulation import RunningSum, Window
 from recurrent_laplace.posterior.base import AbstractPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
-from recurrent_laplace.posterior.curvature import CHUNK, chunk_size, curvature_of, map_chunks
+from recurrent_laplace.posterior.curvature import CHUNK, Curvature, chunk_size, curvature_of, map_chunks
 from recurrent_laplace.posterior.info import Info
 
 HISTORY_SEGMENTS = 4
@@ -64,6 +70,11 @@ class LaplacePosterior(AbstractPosterior):
       can widen again. No effect with `accumulate="none"`.
     - `prior_stddev` of the belief before any input.
     - `damping_precision`: no effect when precisions accumulate.
+    - `temperature`: every precision, the prior's too, is divided by it. Above 1 the belief is wider.
+    - `space`: `"features"`, the authors' form above; or `"state"`, the derivation's own: the precision is
+      `sum_i J_i^T J_i` over the hidden state, and the features get what the readout makes of it, the
+      covariance `R Lambda_h^-1 R^T`. With it `"diagonal"` keeps the diagonal over the state, then over the
+      features. Without a readout the two differ by the side on which `J` is transposed.
 
     ```python
     posterior = rl.LaplacePosterior(memory, covariance="dense", accumulate="precision", window=1)
@@ -79,6 +90,8 @@ class LaplacePosterior(AbstractPosterior):
     forgetting: float = eqx.field(static=True)
     prior_stddev: float = eqx.field(static=True)
     damping_precision: float = eqx.field(static=True)
+    temperature: float = eqx.field(static=True)
+    space: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -90,6 +103,8 @@ class LaplacePosterior(AbstractPosterior):
         forgetting: float = 1.0,
         prior_stddev: float = 1.0,
         damping_precision: float = 1.0,
+        temperature: float = 1.0,
+        space: Literal["features", "state"] | str = "features",
     ):
         check_choice("covariance", covariance, ("dense", "diagonal"))
         check_choice("accumulate", accumulate, ("none", "precision", "mean_and_precision"))
@@ -103,6 +118,14 @@ class LaplacePosterior(AbstractPosterior):
         check_number("forgetting", forgetting, above=0, most=1)
         check_number("prior_stddev", prior_stddev, above=0)
         check_number("damping_precision", damping_precision, least=0)
+        check_number("temperature", temperature, above=0)
+        check_choice("space", space, ("features", "state"))
+        hidden, features = memory.cell.hidden_size, memory.feature_size
+        if space == "state" and covariance == "dense" and features > hidden:
+            raise ValueError(
+                f"space='state' gives {features} features of {hidden} hidden numbers a singular covariance: "
+                "use covariance='diagonal', or a readout of at most as many features."
+            )
         self.memory = memory
         self.covariance = covariance
         self.accumulate = accumulate
@@ -110,13 +133,19 @@ class LaplacePosterior(AbstractPosterior):
         self.forgetting = float(forgetting)
         self.prior_stddev = float(prior_stddev)
         self.damping_precision = float(damping_precision)
+        self.temperature = float(temperature)
+        self.space = space
 
     def prior(self) -> DiagonalGaussian | DenseGaussian:
         size, dtype = self.memory.feature_size, self.memory.dtype
         mean = jnp.zeros(size, dtype)
+        if self._over_state and self.memory.readout is not None:
+            beliefs, _ = self._beliefs(mean[None], self._isotropic(self.prior_stddev**-2)[None])
+            return beliefs[0]
+        stddev = self.prior_stddev * self.temperature**0.5
         if self._diagonal:
-            return DiagonalGaussian(mean, self._isotropic(self.prior_stddev**-2))
-        return DenseGaussian(mean, self._isotropic(1 / self.prior_stddev))
+            return DiagonalGaussian(mean, self._isotropic(stddev**-2))
+        return DenseGaussian(mean, self._isotropic(1 / stddev))
 
     # Online
 
@@ -159,7 +188,7 @@ class LaplacePosterior(AbstractPosterior):
             window = (_refuse_if_full(state.window) if self.window is None else state.window).push(projected)
             inputs, valid = window.projected, window.valid()
 
-        curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
+        curvature = self._curvature()
         frozen, inputs, valid = jax.tree.map(
             lambda leaf: leaf[None], (jax.lax.stop_gradient(self.memory.top(carry)), inputs, valid)
         )
@@ -210,7 +239,7 @@ class LaplacePosterior(AbstractPosterior):
     def _curvatures(self, trace: Trace, resets: Array | None) -> Array:
         """The curvature of each step."""
         steps = trace.projected.shape[0]
-        curvature = curvature_of(self.memory, window=self.window, diagonal=self._diagonal)
+        curvature = self._curvature()
         if self.window == 1:
             return curvature(trace.carries, trace.projected[:, None], jnp.ones((steps, 1), bool))
         # The first input that counts at each step: none from before the last reset.
@@ -237,7 +266,43 @@ class LaplacePosterior(AbstractPosterior):
         ends = [steps * i // parts for i in range(parts + 1)]
         return jnp.concatenate([run(first, last) for first, last in itertools.pairwise(ends)])
 
+    def curvatures(self, inputs: Float[Array, "T D"]) -> tuple[Float[Array, "T F"], Array]:
+        """Means and curvatures of a sequence: all of `unroll` that the scales of the belief do not touch."""
+        trace = self.memory.unroll(inputs)
+        return self._means(trace.features, None), self._curvatures(jax.lax.stop_gradient(trace), None)
+
+    def scaled(
+        self,
+        means: Float[Array, "T F"],
+        curvatures: Array,
+        *,
+        prior_stddev: Array,
+        damping_precision: Array,
+        temperature: Array,
+        forgetting: Array,
+    ) -> DiagonalGaussian | DenseGaussian:
+        """The beliefs that `unroll` would give with these options, which may be traced numbers."""
+        one = self._isotropic(1.0)
+        if self.accumulate == "none":
+            precisions = curvatures + damping_precision * one
+        else:
+            start = prior_stddev**-2 * one
+
+            def add(total: RunningSum, curvature: Array) -> tuple[RunningSum, Array]:
+                kept = RunningSum(forgetting * total.total, forgetting * total.lost)
+                total = kept.add((1 - forgetting) * start).add(curvature)
+                return total, total.value()
+
+            _, precisions = jax.lax.scan(add, RunningSum.start(start), curvatures)
+        # `_beliefs` divides by this posterior's own temperature.
+        return self._beliefs(means, precisions * (self.temperature / temperature))[0]
+
     # Shared by both ways
+
+    def _curvature(self) -> Curvature:
+        return curvature_of(
+            self.memory, window=self.window, diagonal=self._diagonal, over_state=self._over_state
+        )
 
     def _accumulate(
         self, total: RunningSum | None, curvatures: Array, resets: Array | None
@@ -259,6 +324,10 @@ class LaplacePosterior(AbstractPosterior):
         self, means: Float[Array, "T F"], precisions: Array
     ) -> tuple[DiagonalGaussian | DenseGaussian, Float[Array, " T"]]:
         """Means and precisions to beliefs, and the precision added to have them."""
+        if self.temperature != 1:
+            precisions = precisions / self.temperature
+        if self._over_state and self.memory.readout is not None:
+            precisions = self._read_out(precisions, jax.lax.stop_gradient(self.memory.readout.weight))
         if self._diagonal:
             lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
             return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
@@ -267,12 +336,29 @@ class LaplacePosterior(AbstractPosterior):
         factors, added = map_chunks(cholesky_with_added, precisions, most)
         return DenseGaussian(means, factors), added
 
+    def _read_out(self, precisions: Array, readout: Float[Array, "F H"]) -> Array:
+        """Precisions of the state to precisions of the features, `(R Lambda^-1 R^T)^-1`."""
+        if self._diagonal:
+            return 1 / ((1 / precisions) @ (readout**2).T)
+
+        def of_chunk(precisions: Float[Array, "N H H"]) -> Float[Array, "N F F"]:
+            root = triangular_inverse(cholesky(precisions)) @ readout.T
+            inverse = triangular_inverse(cholesky(transpose(root) @ root))
+            return transpose(inverse) @ inverse
+
+        return map_chunks(of_chunk, precisions)
+
     @property
     def _diagonal(self) -> bool:
         return self.covariance == "diagonal"
 
+    @property
+    def _over_state(self) -> bool:
+        return self.space == "state"
+
     def _isotropic(self, value: float) -> Array:
-        size, dtype = self.memory.feature_size, self.memory.dtype
+        size = self.memory.cell.hidden_size if self._over_state else self.memory.feature_size
+        dtype = self.memory.dtype
         return jnp.full(size, value, dtype) if self._diagonal else value * jnp.eye(size, dtype=dtype)
 
     def _prior_precision(self) -> RunningSum:
@@ -284,7 +370,11 @@ class LaplacePosterior(AbstractPosterior):
         readout = 0 if self.memory.readout is None else 1
         outer = f if self._diagonal else f * f
         width = (steps + 1) / 2 if self.window is None else min(self.window, steps)
-        if not isinstance(cell, AbstractGatedCell):
+        if self._over_state:
+            multiplications = width * (readout * f * h * h + (f * h if self._diagonal else f * h * h))
+            multiplications += 0 if self._diagonal else h**3 // 2 + readout * f * h * h
+            working = steps * (h if self._diagonal else h * h) + 2 * h * h
+        elif not isinstance(cell, AbstractGatedCell):
             multiplications = width * (h**3 + readout * f * h * h + outer * h)
             working = 2 * h * h + f * h
         elif self.window == 1:

@@ -8,10 +8,10 @@ import polars as pl
 
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.estimate import parameters
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.provenance import read_sessions
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
+from recurrent_laplace.files import StorageError
 
 RUNS_SCHEMA = {
     "run": pl.String,

@@ -90,28 +90,40 @@ def render_page(
     frames: Frames, verdicts: list[Verdict], figures: list[PageFigure], *, name: str, folder: Path
 ) -> str:
     """The page as HTML; whatever is in `frames` is shown as text."""
-    environment = jinja2.Environment(
+    runs = [_page_run(frames, row, number) for number, row in enumerate(_ordered(frames), 1)]
+    html = (
+        environment()
+        .get_template("page.html.jinja")
+        .render(
+            name=name,
+            dates=_dates(frames),
+            outcomes={word: sum(verdict.verdict == word for verdict in verdicts) for word in OUTCOMES},
+            verdicts=verdicts,
+            figures=figures,
+            runs=runs,
+            anchors={run.row["run"]: run.anchor for run in runs},
+            unfinished=frames.unfinished,
+            sweep=_sweep_command(folder),
+            report=shlex.join(["recurrent-laplace", "report", str(folder)]),
+            version=recurrent_laplace.__version__,
+        )
+    )
+    return as_ascii(html)
+
+
+def environment() -> jinja2.Environment:
+    """Our templates, in which whatever is put into a page is text."""
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    runs = [_page_run(frames, row, number) for number, row in enumerate(_ordered(frames), 1)]
-    html = environment.get_template("page.html.jinja").render(
-        name=name,
-        dates=_dates(frames),
-        outcomes={word: sum(verdict.verdict == word for verdict in verdicts) for word in OUTCOMES},
-        verdicts=verdicts,
-        figures=figures,
-        runs=runs,
-        anchors={run.row["run"]: run.anchor for run in runs},
-        unfinished=frames.unfinished,
-        sweep=_sweep_command(folder),
-        report=shlex.join(["recurrent-laplace", "report", str(folder)]),
-        version=recurrent_laplace.__version__,
-    )
-    # Plain ASCII is the same bytes in every locale.
+
+
+def as_ascii(html: str) -> str:
+    """The same page in plain ASCII, which is the same bytes in every locale."""
     return html.encode("ascii", "xmlcharrefreplace").decode()
 
 

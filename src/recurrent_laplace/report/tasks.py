@@ -19,7 +19,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
 
 from recurrent_laplace.errors import check_choice, check_size
-from recurrent_laplace.tasks import AbstractBandit, AbstractTask, Gridworld, Regression
+from recurrent_laplace.tasks import AbstractBandit, AbstractTask, Gridworld, PiecewiseCoin, Regression
+from recurrent_laplace.tasks.coin import HEADS
 from recurrent_laplace.tasks.gridworld import GridProblem
 from recurrent_laplace.tasks.regression import STRIPS
 
@@ -30,6 +31,8 @@ OTHERS = ("#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8A7B00")
 SUFFIXES = (".png", ".pdf", ".svg")
 OBSERVED = 20
 """How many points of a function are shown."""
+TOSSES = 100
+"""How many tosses of a coin are shown."""
 PAGE_WIDTH = 8.0
 """In inches: where panels go on in the next row."""
 
@@ -55,7 +58,7 @@ def draw_task(task: AbstractTask, *, key: Array, count: int = 4) -> Figure:
     """Draw problems that the task gives for training.
 
     `count` is how many problems. Functions share one panel, and one of them has its first observations
-    in it; bandits and grids have a panel each.
+    in it; bandits, grids and coins have a panel each.
 
     ```python
     figure = draw_task(rl.Gridworld(size=5), key=jax.random.key(0))
@@ -70,7 +73,11 @@ def draw_task(task: AbstractTask, *, key: Array, count: int = 4) -> Figure:
             return _draw_bandits(task, key, count)
         if isinstance(task, Gridworld):
             return _draw_grids(task, key, count)
-    raise ValueError(f"task must be a Regression, a bandit or a Gridworld to be drawn; got {task!r}.")
+        if isinstance(task, PiecewiseCoin):
+            return _draw_coins(task, key, count)
+    raise ValueError(
+        f"task must be a Regression, a bandit, a Gridworld or a PiecewiseCoin to be drawn; got {task!r}."
+    )
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
@@ -242,3 +249,35 @@ def _shortest_path(problem: GridProblem) -> np.ndarray:
             here[axis] += np.sign(goal[axis] - here[axis])
             path.append(here.copy())
     return np.stack(path)
+
+
+def _draw_coins(task: PiecewiseCoin, key: Array, count: int) -> Figure:
+    key_problems, key_tosses = jax.random.split(key)
+    figure, panels = _panels(task, count, width=PAGE_WIDTH / 2, height=1.6)
+    problems = sample_problems(task, key_problems, count)
+    for i, (axes, problem) in enumerate(zip(panels, problems, strict=True)):
+        draw_coin(axes, task, problem, jax.random.fold_in(key_tosses, i))
+        axes.set_title(f"problem {i + 1}")
+    _label(panels, "toss", "chance of heads")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def draw_coin(axes: Axes, task: PiecewiseCoin, problem: np.ndarray, key: Array) -> None:
+    """The chance of heads over time, with the tosses: heads above, tails below."""
+
+    def toss(chance: Array, key: Array) -> tuple[Array, tuple[Array, Array]]:
+        after, step = task.step(jnp.asarray(problem), chance, jnp.array(HEADS), key)
+        return after, (chance, step.observation[0] > 0)
+
+    first, _ = task.reset(jnp.asarray(problem), key)
+    _, given = jax.jit(lambda: jax.lax.scan(toss, first, jax.random.split(key, TOSSES)))()
+    chances, heads = map(np.asarray, given)
+    time = np.arange(TOSSES)
+    axes.step(time, chances, where="mid", color=BLUE, linewidth=1.5, label="chance of heads")
+    for shown, height, colour, label in ((heads, 1.08, VERMILION, "heads"), (~heads, -0.08, "0.4", "tails")):
+        axes.plot(time[shown], np.full(shown.sum(), height), "|", color=colour, markersize=5, label=label)
+    axes.set(xlim=(-1, TOSSES), ylim=(-0.16, 1.16))
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.spines[["top", "right"]].set_visible(False)

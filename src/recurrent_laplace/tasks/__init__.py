@@ -8,6 +8,7 @@ from recurrent_laplace.tasks.base import AbstractControlTask as AbstractControlT
 from recurrent_laplace.tasks.base import AbstractRegressionTask as AbstractRegressionTask
 from recurrent_laplace.tasks.base import AbstractTask as AbstractTask
 from recurrent_laplace.tasks.base import Step as Step
+from recurrent_laplace.tasks.coin import PiecewiseCoin as PiecewiseCoin
 from recurrent_laplace.tasks.gridworld import Gridworld as Gridworld
 from recurrent_laplace.tasks.registry import TASKS as TASKS
 from recurrent_laplace.tasks.registry import make_task as make_task

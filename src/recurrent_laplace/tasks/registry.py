@@ -6,11 +6,13 @@ from typing import Any
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.tasks.bandits import BetaBandit, DirichletBandit, TwoArmBandit
 from recurrent_laplace.tasks.base import AbstractTask
+from recurrent_laplace.tasks.coin import PiecewiseCoin
 from recurrent_laplace.tasks.gridworld import Gridworld
 from recurrent_laplace.tasks.regression import Regression
 
 TASKS: dict[str, type[AbstractTask]] = {
-    task.name: task for task in (Regression, DirichletBandit, Gridworld, BetaBandit, TwoArmBandit)
+    task.name: task
+    for task in (Regression, DirichletBandit, Gridworld, BetaBandit, TwoArmBandit, PiecewiseCoin)
 }
 
 

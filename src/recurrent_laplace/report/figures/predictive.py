@@ -17,9 +17,9 @@ from matplotlib.patches import Patch
 
 from recurrent_laplace.evaluation.lengths import test_keys
 from recurrent_laplace.evaluation.regression import PREDICTIVE_SAMPLES
-from recurrent_laplace.files import StorageError
 from recurrent_laplace.experiments.models import load_state, per_seed
 from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.learning.beliefs import draw
 from recurrent_laplace.models import Regressor
 from recurrent_laplace.report.frames import Frames

@@ -1,0 +1,79 @@
+"""Ask an agent of Stable-Baselines3 how sure it is.
+
+A RecurrentPPO learns CartPole without being shown velocities, as anyone would train it. Its zip is then read
+(nothing in it is executed), and a Laplace posterior is put on the actor's LSTM, and on the critic's. A push
+in the middle of an episode shows in the readings.
+
+    pip install 'recurrent-laplace[torch,sb3]'
+"""
+
+import tempfile
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import torch
+from sb3_contrib import RecurrentPPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+import recurrent_laplace as rl
+
+PUSHED = 30
+
+
+class HiddenVelocities(gymnasium.ObservationWrapper):
+    """Position and angle only."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Box(-10, 10, (2,))
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Leave the velocities out."""
+        return observation[[0, 2]].astype(np.float32)
+
+
+def cartpole() -> gymnasium.Env:
+    """The environment, one of its kind."""
+    return HiddenVelocities(gymnasium.make("CartPole-v1"))
+
+
+def train(folder: Path) -> None:
+    """Half a minute of Stable-Baselines3."""
+    envs = VecNormalize(DummyVecEnv([cartpole] * 8), norm_reward=False)
+    options = {"n_steps": 64, "batch_size": 256, "learning_rate": 2e-3, "seed": 0}
+    small = {"lstm_hidden_size": 32, "net_arch": [32]}
+    model = RecurrentPPO("MlpLstmPolicy", envs, policy_kwargs=small, **options)
+    model.learn(25_000)
+    model.save(folder / "model.zip")
+    envs.save(folder / "vecnormalize.pkl")
+
+
+def main() -> None:
+    """Train, load, and play an episode with a belief over each of the two LSTMs."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train(folder)
+        files = {"path": folder / "model.zip", "vec_normalize": folder / "vecnormalize.pkl"}
+        actor, critic = (rl.interop.sb3.load(network=network, **files) for network in ("actor", "critic"))
+    env = rl.interop.gymnasium.Uncertainty(cartpole(), actor)  # readings of the actor come in `info`
+    observation, info = env.reset(seed=3)
+    over, t = False, 0
+    print("  t   entropy  policy moved   value ± stddev")
+    while not over and t < 60:
+        value = critic.step(observation, episode_start=t == 0)
+        belief = info["belief"]
+        if t in (0, 1, 2, 5, 10, 20, 29, 30, 31, 32, 33, 35, 40, 50):
+            print(
+                f"{t:3} {belief['entropy']:9.2f} {belief['policy_moved']:13.4f}"
+                f" {value.value:7.1f} ± {value.reading.value_stddev:.2f}"
+            )
+        if t == PUSHED - 1:
+            env.unwrapped.state[1] += 1.0  # a push
+        observation, _, terminated, truncated, info = env.step(int(actor.act(env.latest, deterministic=True)))
+        over, t = terminated or truncated, t + 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Scores along episodes that may tell of a change: ours, and what they are measured against."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.spatial import cKDTree
+
+from recurrent_laplace.deploy.readings import Heads, Reading, read
+from recurrent_laplace.evaluation.oracles import follow
+from recurrent_laplace.evaluation.oracles.base import AbstractOracle
+from recurrent_laplace.learning.config import LearningConfig
+from recurrent_laplace.learning.rollout import Experience, rollout
+from recurrent_laplace.models import Agent
+from recurrent_laplace.tasks import AbstractControlTask
+
+NEAREST = 10
+"""The distance to this nearest clean state is the kNN score."""
+REFERENCES = 4000
+"""Clean states that are kept for it."""
+RECENT = 10
+"""Inputs that the two-statistic detector looks back on."""
+SAMPLES = 8
+"""Draws from a belief for the disagreement of policies."""
+
+ACROSS_POSTERIORS = ("value_moved", "policy_moved", "value", "policy_entropy")
+"""Readings that the mean alone makes: the same for every Laplace posterior on a network."""
+BY_POSTERIOR = ("entropy", "kl", "mahalanobis", "value_stddev", "policy_disagreement")
+
+Scores = dict[str, Float[np.ndarray, "E T"]]
+"""By name: a number for each episode and step, larger where a change is more likely."""
+
+
+class Watched(NamedTuple):
+    """Episodes of an agent, and what its memory made of them. All have leading axes of episodes and time."""
+
+    experience: Experience
+    inputs: Array
+    seen: Any
+    hidden: Array
+
+
+def play_episodes(
+    agent: Agent,
+    task: AbstractControlTask,
+    learning: LearningConfig,
+    *,
+    episodes: int,
+    steps: int,
+    resets: np.ndarray | None = None,
+    key: Array,
+) -> Watched:
+    """An agent in problems of a task, acting as in evaluation."""
+    return _play(agent, task, learning, episodes, steps, resets, key)
+
+
+@eqx.filter_jit
+def _play(
+    agent: Agent,
+    task: AbstractControlTask,
+    learning: LearningConfig,
+    episodes: int,
+    steps: int,
+    resets: Array | None,
+    key: Array,
+) -> Watched:
+    def one(key: Array, resets: Array | None) -> Watched:
+        key_problem, key_rollout = jax.random.split(key)
+        experience, _ = rollout(
+            agent,
+            task,
+            task.sample(key_problem),
+            steps=steps,
+            samples=learning.acting_samples,
+            policy=learning.acting_policy,
+            resets=resets,
+            key=key_rollout,
+        )
+        inputs, embedded = agent.embed(
+            experience.observation, experience.previous_action, experience.previous_reward
+        )
+        trace = agent.posterior.memory.unroll(inputs, resets)
+        hidden = jax.vmap(agent.posterior.memory.cell.hidden)(trace.carries)
+        return Watched(experience, inputs, agent.seen(embedded, hidden), hidden)
+
+    return jax.vmap(one)(jax.random.split(key, episodes), resets)
+
+
+@eqx.filter_jit
+def read_episodes(agent: Agent, played: Watched) -> Reading:
+    """The readings of an agent's posterior along episodes, whoever played them."""
+    posterior = agent.posterior
+    heads = Heads(agent.policy_head, agent.value_head)
+    noise = jax.random.normal(jax.random.key(0), (SAMPLES, posterior.memory.feature_size))
+
+    def of_episode(now: tuple[Array, Any]) -> Reading:
+        inputs, seen = now
+        beliefs = posterior.unroll(inputs)
+        first = jax.tree.map(lambda leaf: leaf[None], posterior.prior())
+        previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
+        steps = 1 + jnp.arange(len(inputs))
+        return jax.vmap(lambda b, p, t, s: read(b, p, t, heads, s, noise))(beliefs, previous, steps, seen)
+
+    return jax.lax.map(of_episode, (played.inputs, played.seen), batch_size=32)
+
+
+def reading_scores(readings: dict[str, Reading]) -> Scores:
+    """The readings of each posterior: what is the same for all of them once, the rest by name."""
+    scores: Scores = {}
+    for name, reading in readings.items():
+        for field in ACROSS_POSTERIORS:
+            value = np.asarray(getattr(reading, field), float)
+            scores[field] = np.abs(value) if field == "value_moved" else value
+        for field in BY_POSTERIOR:
+            scores[f"{field}, {name}"] = np.asarray(getattr(reading, field), float)
+    scores["negative value"] = -scores.pop("value")
+    return scores
+
+
+def td_errors(reading: Reading, experience: Experience, discount: float) -> Float[np.ndarray, "E T"]:
+    """Absolute TD error, known with the input after the action; zero at first."""
+    value, reward = np.asarray(reading.value, float), np.asarray(experience.previous_reward, float)
+    error = reward[:, 1:] + discount * value[:, 1:] - value[:, :-1]
+    return np.abs(np.concatenate([np.zeros((len(value), 1)), error], axis=1))
+
+
+def exact_surprise(oracle: AbstractOracle, experience: Experience) -> Float[np.ndarray, "E T"]:
+    """How unlikely each input was to the exact belief: the ceiling."""
+    followed = eqx.filter_jit(jax.vmap(lambda one: follow(oracle, one, read=lambda _: None)))(experience)
+    return np.asarray(followed.surprise, float)
+
+
+class Baselines:
+    """Scores that need no posterior, some of them fitted on clean episodes."""
+
+    def __init__(self, clean: Watched, *, seed: int = 0):
+        hidden = np.asarray(clean.hidden, float)
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        self.seed = seed
+        self.center = flat.mean(axis=0)
+        covariance = np.cov(flat.T) + 1e-6 * np.eye(flat.shape[1])
+        self.whitening = np.linalg.cholesky(np.linalg.inv(covariance))
+        chosen = np.random.default_rng(seed).choice(len(flat), min(REFERENCES, len(flat)), replace=False)
+        self.tree = cKDTree(flat[chosen])
+        self.mean_input = np.asarray(clean.inputs, float).mean(axis=0)
+
+    def scores(self, played: Watched, reading: Reading) -> Scores:
+        """Of other episodes."""
+        hidden, mean = np.asarray(played.hidden, float), np.asarray(reading.mean, float)
+        distances, _ = self.tree.query(hidden, k=NEAREST, workers=-1)
+        return {
+            "random": np.random.default_rng(self.seed + 1).normal(size=hidden.shape[:2]),
+            "norm of the state": np.linalg.norm(hidden, axis=-1),
+            "jump of the state": _jump(hidden),
+            "jump of the mean": _jump(mean),
+            "Mahalanobis of the state": np.linalg.norm((hidden - self.center) @ self.whitening, axis=-1),
+            "kNN of the state": distances[..., -1],
+            "two statistics of the inputs": self._two_statistics(np.asarray(played.inputs, float)),
+        }
+
+    def _two_statistics(self, inputs: Float[np.ndarray, "E T D"]) -> Float[np.ndarray, "E T"]:
+        """How far the recent mean of the inputs is from the clean one, and how alike the inputs are."""
+        total = np.cumsum(np.pad(inputs - self.mean_input, ((0, 0), (1, 0), (0, 0))), axis=1)
+        steps = np.arange(1, inputs.shape[1] + 1)
+        begin = np.maximum(steps - RECENT, 0)
+        count = (steps - begin)[:, None]
+        drift = np.linalg.norm((total[:, steps] - total[:, begin]) / count, axis=-1)
+        unit = inputs / np.maximum(np.linalg.norm(inputs, axis=-1, keepdims=True), 1e-9)
+        total = np.cumsum(np.pad(unit, ((0, 0), (1, 0), (0, 0))), axis=1)
+        alike = np.linalg.norm((total[:, steps] - total[:, begin]) / count, axis=-1)
+        return drift + alike
+
+
+def ensemble_scores(members: Sequence[Agent], played: Watched) -> Scores:
+    """Disagreement of networks that were trained alike, on the same history."""
+    values, policies = zip(*(_outputs(member, played.experience) for member in members), strict=True)
+    log_probs = np.stack(policies)
+    average = np.log(np.mean(np.exp(log_probs), axis=0))
+    kls = np.sum(np.exp(log_probs) * (log_probs - average), axis=-1)
+    return {
+        "ensemble: stddev of the value": np.std(np.stack(values), axis=0),
+        "ensemble: disagreement of the policy": kls.mean(axis=0),
+    }
+
+
+def _outputs(agent: Agent, experience: Experience) -> tuple[np.ndarray, np.ndarray]:
+    """Value and log-policy of a network at its mean, along someone's history."""
+    value, logits = _compiled_outputs(agent, experience)
+    return np.asarray(value, float), np.asarray(jax.nn.log_softmax(logits), float)
+
+
+@eqx.filter_jit
+def _compiled_outputs(agent: Agent, experience: Experience) -> tuple[Array, Array]:
+    def one(experience: Experience) -> tuple[Array, Array]:
+        inputs, embedded = agent.embed(
+            experience.observation, experience.previous_action, experience.previous_reward
+        )
+        trace = agent.posterior.memory.unroll(inputs)
+        hidden = jax.vmap(agent.posterior.memory.cell.hidden)(trace.carries)
+        behaviour = agent.behave(trace.features[None], agent.seen(embedded, hidden))
+        return behaviour.value, behaviour.logits
+
+    return jax.vmap(one)(experience)
+
+
+def _jump(values: Float[np.ndarray, "E T N"]) -> Float[np.ndarray, "E T"]:
+    before = np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
+    return np.linalg.norm(values - before, axis=-1)

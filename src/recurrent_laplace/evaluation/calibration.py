@@ -1,0 +1,131 @@
+"""The scales of a Laplace belief, fitted on validation tasks. The network is not touched."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Float
+
+from recurrent_laplace.errors import check_choice, check_shape
+from recurrent_laplace.gaussians import AbstractGaussian
+from recurrent_laplace.posterior import LaplacePosterior
+
+Loss = Callable[[AbstractGaussian], Float[Array, ""]]
+"""From beliefs with leading axes of tasks and time to a number: lower is better."""
+
+SCALES = ("prior_stddev", "damping_precision", "temperature", "forgetting")
+
+MOST_EVALUATIONS = 120
+TOLERANCE = 1e-3
+"""The search ends when all candidates are this close, in logarithms of the scales."""
+ALMOST_ONE = 0.999
+"""A forgetting factor of 1 has no neighbours above it: the search starts from here."""
+
+
+class Calibration(NamedTuple):
+    """A posterior with fitted scales, and the loss before and after, on the tasks it was fitted on."""
+
+    posterior: LaplacePosterior
+    before: float
+    after: float
+    evaluations: int
+
+
+def calibrate(
+    posterior: LaplacePosterior,
+    inputs: Float[Array, "N T D"],
+    loss: Loss,
+    *,
+    fit: Sequence[str] | None = None,
+) -> Calibration:
+    """Fit scales of a Laplace posterior so that `loss` of its beliefs on validation tasks is least.
+
+    The loss says what a good belief is: a negative predictive log-likelihood, the distance of a coverage
+    from its level, and so on. Test on other tasks.
+
+    **Arguments:**
+
+    - `posterior`: where the search begins, and what it improves on: never worse on these tasks.
+    - `inputs` of the validation tasks.
+    - `loss(beliefs)`: a traceable function of beliefs with leading axes `(N, T)`.
+    - `fit`: names of scales; by default the prior's (or the damping, without accumulation) and the
+      temperature. `"forgetting"` can be fitted where precisions accumulate.
+
+    ```python
+    found = rl.calibrate(posterior, inputs, lambda beliefs: -jnp.mean(log_likelihood(beliefs)))
+    found.posterior, found.before, found.after
+    ```
+    """
+    if not isinstance(posterior, LaplacePosterior):
+        raise ValueError(f"posterior must be a LaplacePosterior; got a {type(posterior).__name__}.")
+    check_shape("inputs", inputs, ("N", "T", posterior.memory.input_size or "D"))
+    effective = _effective(posterior)
+    fit = [name for name in effective if name != "forgetting"] if fit is None else fit
+    for name in fit:
+        check_choice("fit", name, effective)
+    if not fit:
+        raise ValueError("fit must name at least one scale; got none.")
+    given = {name: getattr(posterior, name) for name in SCALES}
+    prepared = eqx.filter_jit(jax.vmap(posterior.curvatures))(jnp.asarray(inputs))
+
+    @eqx.filter_jit
+    def loss_of(prepared: tuple[Array, Array], scales: dict[str, Array]) -> Float[Array, ""]:
+        return loss(jax.vmap(lambda means, c: posterior.scaled(means, c, **scales))(*prepared))
+
+    count = 0
+
+    def at(point: np.ndarray) -> float:
+        nonlocal count
+        count += 1
+        scales = given | {name: _from_search(name, value) for name, value in zip(fit, point, strict=True)}
+        value = float(loss_of(prepared, {name: jnp.asarray(scale) for name, scale in scales.items()}))
+        return value if np.isfinite(value) else np.inf
+
+    before = float(loss_of(prepared, {name: jnp.asarray(scale) for name, scale in given.items()}))
+    if not np.isfinite(before):
+        raise ValueError(f"loss must be finite at the posterior's own scales; got {before}.")
+    start = np.array([_to_search(name, given[name]) for name in fit])
+    found = scipy.optimize.minimize(
+        at,
+        start,
+        method="Nelder-Mead",
+        options={
+            "initial_simplex": np.concatenate([start[None], start + np.eye(len(fit))]),
+            "maxfev": MOST_EVALUATIONS,
+            "xatol": TOLERANCE,
+            "fatol": 1e-9,
+        },
+    )
+    if not found.fun < before:
+        return Calibration(posterior, before, before, count)
+    better = {name: _from_search(name, value) for name, value in zip(fit, found.x, strict=True)}
+    return Calibration(with_scales(posterior, **better), before, float(found.fun), count)
+
+
+def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterior:
+    """The same posterior with other scales."""
+    fields = {field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)}
+    return LaplacePosterior(**fields | {name: float(value) for name, value in scales.items()})
+
+
+def _effective(posterior: LaplacePosterior) -> tuple[str, ...]:
+    if posterior.accumulate == "none":
+        return ("damping_precision", "temperature")
+    return ("prior_stddev", "temperature", "forgetting")
+
+
+def _to_search(name: str, value: float) -> float:
+    """Scales are searched as logarithms, a share as its log-odds."""
+    if name == "forgetting":
+        value = min(value, ALMOST_ONE)
+        return float(np.log(value / (1 - value)))
+    return float(np.log(max(value, 1e-6)))
+
+
+def _from_search(name: str, value: float) -> float:
+    return float(1 / (1 + np.exp(-value))) if name == "forgetting" else float(np.exp(value))

@@ -1,0 +1,120 @@
+"""Environments of gymnax as tasks to train on."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from gymnax.environments import spaces
+from gymnax.environments.environment import Environment
+from jaxtyping import Array, Float
+
+from recurrent_laplace.errors import check_choice
+from recurrent_laplace.tasks import AbstractControlTask, Step
+
+
+class GymnaxProblem(eqx.Module):
+    """The parameters of an environment, and the key that its episodes begin with."""
+
+    params: Any
+    key: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class GymnaxTask(AbstractControlTask):
+    """An environment of gymnax 1.x with discrete actions: episode after episode, until the task is over.
+
+    A problem is what the agent must find out: what a reset draws (the arms of a bandit, where a maze has
+    its goal), and the parameters, if they are drawn. With `start="same"` both stay for the whole
+    task, as the goal does in `Gridworld`; with `start="fresh"` each episode is drawn anew, as gymnax
+    does by itself. Observations are flattened, or one-hot where they are discrete.
+
+    What the best agent would be paid is not known: regret is NaN.
+
+    ```python
+    environment, params = gymnax.make("CartPole-v1")
+    task = rl.interop.gymnax.GymnaxTask(environment, params)
+    train = rl.make_train(rl.Config(task=task))
+    ```
+    """
+
+    name: ClassVar[str] = "gymnax"
+
+    environment: Environment
+    params: Any | Callable[[Array], Any] = None
+    """Of the environment; none: its own. A function from a key draws those of a problem."""
+    start: Literal["same", "fresh"] = "same"
+    """How the episodes of a problem begin: all alike, or each by a draw of its own."""
+
+    def check(self) -> None:
+        check_choice("start", self.start, ("same", "fresh"))
+        if not isinstance(self.environment, Environment):
+            raise ValueError(
+                "environment must be the first of what gymnax.make returns; "
+                f"got a {type(self.environment).__name__}."
+            )
+        sees, does = self._spaces
+        if not isinstance(does, spaces.Discrete):
+            raise ValueError(f"environment must have discrete actions; {self.environment.name} has {does}.")
+        if not isinstance(sees, spaces.Box | spaces.Discrete):
+            raise ValueError(
+                f"environment must show arrays or numbers; {self.environment.name} shows {sees}."
+            )
+
+    @property
+    def actions(self) -> int:
+        return self._spaces[1].n
+
+    @property
+    def observation_size(self) -> int:
+        sees, _ = self._spaces
+        if isinstance(sees, spaces.Discrete):
+            return sees.n
+        key = jax.random.key(0)
+        observation, _ = jax.eval_shape(lambda: self.environment.reset(key, self._draw_params(key)))
+        return observation.size
+
+    def sample(self, key: Array, *, test: bool = False) -> GymnaxProblem:
+        del test
+        key_params, key_start = jax.random.split(key)
+        return GymnaxProblem(self._draw_params(key_params), key_start)
+
+    def reset(self, problem: GymnaxProblem, key: Array) -> tuple[Any, Float[Array, " O"]]:
+        start = problem.key if self.start == "same" else key
+        observation, state = self.environment.reset(start, problem.params)
+        return jax.tree.map(jnp.asarray, state), self._flat(observation)
+
+    def step(self, problem: GymnaxProblem, state: Any, action: Array, key: Array) -> tuple[Any, Step]:
+        observation, new, reward, terminated, truncated, _ = self.environment.step(
+            key, state, action.astype(self._spaces[1].dtype), problem.params
+        )
+        # gymnax may say both of one step; here the time limit counts only if nothing else ended it.
+        terminated, truncated = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
+        over, truncated = terminated | truncated, truncated & ~terminated
+        if self.start == "same":
+            first = self.environment.reset(problem.key, problem.params)
+            observation, new = jax.tree.map(lambda a, b: jnp.where(over, a, b), first, (observation, new))
+        # Types as they were, for scans.
+        new = jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), new, state)
+        observation = self._flat(observation)
+        reward = jnp.asarray(reward, observation.dtype)
+        return new, Step(observation, reward, terminated, truncated, jnp.full_like(reward, jnp.nan))
+
+    @property
+    def _spaces(self) -> tuple[Any, Any]:
+        """Of observations and actions. Their sizes do not depend on which parameters are drawn."""
+        with jax.ensure_compile_time_eval():
+            params = self._draw_params(jax.random.key(0))
+            return self.environment.observation_space(params), self.environment.action_space(params)
+
+    def _draw_params(self, key: Array) -> Any:
+        if callable(self.params):
+            return self.params(key)
+        return self.environment.default_params if self.params is None else self.params
+
+    def _flat(self, observation: Array) -> Float[Array, " O"]:
+        if isinstance(self._spaces[0], spaces.Discrete):
+            return jax.nn.one_hot(observation, self.observation_size)
+        return jnp.ravel(observation).astype(float)

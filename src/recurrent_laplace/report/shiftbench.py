@@ -1,0 +1,106 @@
+"""A page of what notices a changed world."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import recurrent_laplace
+from recurrent_laplace.deploy.shiftbench import COMBINED
+from recurrent_laplace.evaluation.statistics import mean_interval
+from recurrent_laplace.files import write_text
+from recurrent_laplace.report.page import as_ascii, environment
+from recurrent_laplace.tasks.shifts import SHIFTS
+
+NOT_WANTED = ("new_task",)
+"""Shifts that should raise no alarm."""
+
+
+def summarise(frame: pl.DataFrame) -> pl.DataFrame:
+    """AUROC by score and shift, mean over agents; the best scores of the real shifts first."""
+    wide = (
+        frame.group_by("score", "shift")
+        .agg(pl.col("auroc").mean())
+        .pivot("shift", index="score", values="auroc")
+    )
+    real = [name for name in wide.columns if name not in ("score", *NOT_WANTED)] or wide.columns[1:]
+    order = wide.with_columns(order=pl.mean_horizontal(real)).sort("order", "score", descending=[True, False])
+    return order.drop("order")
+
+
+def write_shift_page(out: Path, frame: pl.DataFrame, *, task: str, agents: int, command: str) -> None:
+    """Write the page: AUROC of all scores on all shifts, then each shift in detail."""
+    shifts = frame["shift"].unique(maintain_order=True).to_list()
+    overview = [
+        {"score": row["score"], "cells": [_heat(row[shift], shift) for shift in shifts]}
+        for row in summarise(frame).iter_rows(named=True)
+    ]
+    html = (
+        environment()
+        .get_template("shiftbench.html.jinja")
+        .render(
+            task=task,
+            agents=agents,
+            shifts=shifts,
+            words=SHIFTS,
+            overview=overview,
+            combined=list(COMBINED),
+            details={shift: _details(frame.filter(pl.col("shift") == shift)) for shift in shifts},
+            worth=_worth(frame),
+            command=command,
+            version=recurrent_laplace.__version__,
+        )
+    )
+    write_text(out, as_ascii(html))
+
+
+def _heat(auroc: float, shift: str) -> dict[str, Any]:
+    """A cell of the overview: its text, and how strongly it is coloured."""
+    return {"text": f"{auroc:.2f}", "share": 0.0 if shift in NOT_WANTED else max(0.0, 2 * auroc - 1)}
+
+
+def _details(frame: pl.DataFrame) -> list[dict[str, str]]:
+    """Rows of one shift: means over agents, with intervals where there are agents enough."""
+    rows = []
+    for (score,), group in frame.group_by("score", maintain_order=True):
+        auroc = mean_interval(group["auroc"].to_numpy())
+        low, high = auroc.low, auroc.high
+        if np.isnan(low):
+            # One agent: the bootstrap over its episodes.
+            low, high = group["auroc_low"][0], group["auroc_high"][0]
+        delays = group["delay"].to_numpy()
+        rows.append(
+            {
+                "score": str(score),
+                "order": auroc.mean,
+                "auroc": f"{auroc.mean:.3f} ({max(low, 0):.3f} to {min(high, 1):.3f})",
+                "aupr": f"{group['aupr'].mean():.3f}",
+                "fpr95": f"{group['fpr95'].mean():.2f}",
+                "delay": f"{np.median(delays):.0f}" if np.isfinite(np.median(delays)) else "-",
+                "missed": f"{group['missed'].mean():.0%}",
+                "false_alarms": f"{group['false_alarms'].mean():.1%}",
+            }
+        )
+    return sorted(rows, key=lambda row: -row["order"])
+
+
+def _worth(frame: pl.DataFrame) -> list[dict[str, str]]:
+    """Return after the change, with the belief kept and with it reset at the first alarm."""
+    if "return_kept" not in frame.columns:
+        return []
+    rows = []
+    known = frame.filter(pl.col("return_kept").is_not_null())
+    for (shift, score), group in known.group_by("shift", "score", maintain_order=True):
+        gain = mean_interval((group["return_reset"] - group["return_kept"]).to_numpy())
+        between = "" if np.isnan(gain.low) else f" ({gain.low:+.2f} to {gain.high:+.2f})"
+        rows.append(
+            {
+                "shift": str(shift),
+                "score": str(score),
+                "kept": f"{group['return_kept'].mean():.2f}",
+                "reset": f"{group['return_reset'].mean():.2f}",
+                "gain": f"{gain.mean:+.2f}{between}",
+            }
+        )
+    return rows
