@@ -177,7 +177,7 @@ def test_refusals():
         GymnaxTask(*cartpole(), start="random").check()
 
 
-def test_an_agent_learns_in_it():
+def test_an_agent_is_trained_in_it():
     task = GymnaxTask(*gymnax.make("Catch-bsuite"))
     config = rl.Config(
         task=task,

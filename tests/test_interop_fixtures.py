@@ -123,7 +123,7 @@ def test_lazy_and_light():
         "assert 'interop' in dir(rl) and 'torch' in dir(rl.interop)\n"
         "rl.interop.torch.from_state_dict, rl.interop.flax.from_linen, rl.interop.equinox.from_equinox\n"
         "print({'torch', 'flax'} & set(sys.modules))\n"
-        "sys.modules['torch'] = sys.modules['flax'] = None\n"
+        "sys.path.clear()  # nothing more can be imported\n"
         "for call in (rl.interop.torch.from_torch, rl.interop.torch.to_torch, rl.interop.flax.from_nnx):\n"
         "    try:\n"
         "        call(None)\n"
@@ -205,7 +205,7 @@ REFUSED = {
     "linen-cell": (lambda: flax.from_linen({}, "MGUCell"), "cell must be one of 'LSTMCell', .*'MGUCell'"),
     "linen-other": (
         lambda: flax.from_linen(linen_gru(), "LSTMCell"),
-        r"must hold a LSTMCell, whose layers are ii, .*; got cell|core \(",
+        r"whose layers are ii, if, .*; got core \(cell\), head \(bias, kernel\)",
     ),
     "linen-empty": (lambda: flax.from_linen({}, "GRUCell"), "got nothing"),
     "linen-several": (
@@ -248,16 +248,20 @@ def test_refused(name):
 
 
 @pytest.mark.parametrize("make", [eqx.nn.LSTMCell, eqx.nn.GRUCell])
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(st.data())
 def test_equinox(make, data):
     sizes = st.integers(1, 6)
     input_size, hidden_size, features = data.draw(st.tuples(sizes, sizes, sizes))
     use_bias, dtype = data.draw(st.booleans()), data.draw(st.sampled_from([jnp.float32, jnp.float64]))
-    keys = jax.random.split(jax.random.key(data.draw(st.integers(0, 99))), 3)
-    cell = make(input_size, hidden_size, use_bias, dtype, key=keys[0])
-    readout = eqx.nn.Linear(hidden_size, features, use_bias, dtype, key=keys[1])
-    inputs = jax.random.normal(keys[2], (4, input_size), dtype)
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+
+    def filled(make, *shape):
+        shapes = eqx.filter_eval_shape(lambda key: make(*shape, use_bias, dtype, key=key), jax.random.key(0))
+        return jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), dtype), shapes)
+
+    cell, readout = filled(make, input_size, hidden_size), filled(eqx.nn.Linear, hidden_size, features)
+    inputs = jnp.asarray(random.normal(size=(4, input_size)), dtype)
 
     memory = equinox.from_equinox(cell, readout)
     trace = memory.unroll(inputs)

@@ -54,7 +54,7 @@ class Noise(gymnasium.Env):
 
 FLAT = spaces.Box(-2, 2, (2, 3))
 TWO = spaces.Discrete(2)
-FORCES = spaces.Box(np.array([[-1.0, -0.5]]), np.array([[0.25, 2.0]]), dtype=np.float32)
+FORCES = spaces.Box(np.float32([[-1.0, -0.5]]), np.float32([[0.25, 2.0]]))
 SMALL = {"lstm_hidden_size": 8, "net_arch": [6]}
 
 
@@ -249,9 +249,9 @@ REFUSED = {
         {"policy": "MultiInputLstmPolicy", "observation_space": spaces.Dict(a=FLAT, b=FLAT)},
         r"observation_space must be a Box or Discrete; got .*\.Dict",
     ),
-    "multi-discrete seen": (
-        {"observation_space": spaces.MultiDiscrete([2, 3])},
-        r"observation_space must be a Box or Discrete; got .*MultiDiscrete",
+    "multi-binary seen": (
+        {"observation_space": spaces.MultiBinary(3)},
+        r"observation_space must be a Box or Discrete; got .*MultiBinary",
     ),
     "multi-discrete": (
         {"action_space": spaces.MultiDiscrete([2, 3])},
@@ -395,7 +395,7 @@ class HiddenVelocities(gymnasium.ObservationWrapper):
 
 
 def cartpole():
-    return HiddenVelocities(gymnasium.make("CartPole-v1"))
+    return HiddenVelocities(gymnasium.make("CartPole-v1", max_episode_steps=100))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "normalised"])
@@ -416,7 +416,7 @@ def trained(request, tmp_path_factory):
         seed=0,
         device="cpu",
     )
-    model.learn(8192)
+    model.learn(6144)
     model.save(folder / "model.zip")
     if request.param:
         envs.save(folder / "vecnormalize.pkl")
@@ -430,7 +430,7 @@ def test_parity_over_whole_episodes(trained, network):
     agent = sb3.load(path, network=network, vec_normalize=statistics)
     reference, env = Reference(model), cartpole()
     lengths, normalised = [], model.get_vec_normalize_env()
-    for episode in range(4):
+    for episode in range(3):
         observation, _ = env.reset(seed=episode)
         start, over, length = True, False, 0
         while not over:
@@ -444,7 +444,6 @@ def test_parity_over_whole_episodes(trained, network):
             start, over, length = False, terminated or truncated, length + 1
         lengths.append(length)
     assert min(lengths) > 5
-    assert len(set(lengths)) > 1 or max(lengths) == 500
 
 
 def test_statistics_are_needed_and_fit(trained, tmp_path):
@@ -512,13 +511,11 @@ def test_callback_in_a_training(network, discrete):
 
     model.learn(4 * 16, callback=Spy(every=2, network=network))
     assert ["belief/entropy" in row for row in log.rows] == [False, True, False, True]
-    own = (
-        {"value", "value_stddev", "value_moved"}
-        if network == "critic"
-        else {"policy_disagreement", "policy_moved"}
-    )
+    value, policy = {"value", "value_stddev", "value_moved"}, {"policy_disagreement", "policy_moved"}
+    own, other = (value, policy) if network == "critic" else (policy, value)
     names = {name.removeprefix("belief/") for name in log.rows[1] if name.startswith("belief/")}
-    assert names == {"entropy", "kl", "mahalanobis", *own}
+    assert {"entropy", "kl", "mahalanobis", *own} <= names
+    assert not names & {"step", "mean", *other}
     assert all(np.isfinite(log.rows[1][f"belief/{name}"]) for name in names)
     # The weights are those of the moment.
     for index in (1, 3):

@@ -115,8 +115,9 @@ class AbstractGatedCell(AbstractCell):
         check_shape("weight_hh", arrays["weight_hh"], ("rows", "H"))
         sizes = arrays["weight_ih"].shape[1], arrays["weight_hh"].shape[1]
         dtype = arrays["weight_hh"].dtype
+        make: Any = cls
         shapes = eqx.filter_eval_shape(
-            lambda key: cls(*sizes, use_bias=bias is not None, dtype=dtype, key=key, **(options or {})),
+            lambda key: make(*sizes, use_bias=bias is not None, dtype=dtype, key=key, **(options or {})),
             jax.random.key(0),
         )
         names = [name for name, leaf in vars(shapes).items() if isinstance(leaf, jax.ShapeDtypeStruct)]

@@ -110,8 +110,9 @@ class ShiftAlarm:
 
     def __init__(self, fit: Fit):
         self.fitted = fit
-        self._log_statistic: np.ndarray | None = None
-        self._age: Any = None
+        self._log_statistic: Any = None
+        self._dating: Any = None
+        self._age: Any = 0
         self._value: Any = None
 
     @classmethod
@@ -151,15 +152,17 @@ class ShiftAlarm:
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in vars(self.fitted).items()
         }
-        state = [self._log_statistic, self._age, self._value]
+        state = [self._log_statistic, self._dating, self._age, self._value]
         return {"fit": fit, "state": [None if part is None else np.asarray(part).tolist() for part in state]}
 
     @classmethod
     def from_json(cls, spec: dict[str, Any]) -> "ShiftAlarm":
         """What `to_json` described."""
-        fit = dict(spec["fit"])
-        arrays = {name: np.array(fit.pop(name), float) for name in ("means", "stddevs")}
-        fit = Fit(**arrays, **fit | {"signals": tuple(fit["signals"])})
+        values: dict[str, Any] = dict(spec["fit"])
+        for name in ("means", "stddevs"):
+            values[name] = np.array(values[name], float)
+        values["signals"] = tuple(values["signals"])
+        fit = Fit(**values)
         if fit.means.shape != fit.stddevs.shape or fit.means.shape[-1] != len(fit.signals):
             raise ValueError("the alarm's signals and their scales do not fit")
         check_choice("statistic", fit.statistic, ("cusum", "shiryaev-roberts"))
@@ -167,7 +170,7 @@ class ShiftAlarm:
             check_choice("signals", name, tuple(SIGNALS))
         alarm = cls(fit)
         state = [None if part is None else np.asarray(part) for part in spec["state"]]
-        alarm._log_statistic, alarm._age, alarm._value = state
+        alarm._log_statistic, alarm._dating, alarm._age, alarm._value = state
         return alarm
 
     def step(self, reading: Reading, reward: Any = None) -> Alarm:
@@ -186,10 +189,14 @@ class ShiftAlarm:
             self._value = np.asarray(reading.value)
         row = np.stack([oriented(name, np.asarray(columns[name], float)) for name in fit.signals], axis=-1)
         ratio = log_ratio(fit, row, np.asarray(reading.step))
-        if self._log_statistic is None:
-            self._log_statistic, self._age = np.full(first.shape, -np.inf), np.zeros(first.shape, int)
-        before = np.where(first, -np.inf, self._log_statistic)
-        self._age = np.where(first | (before <= 0), 0, self._age + 1)
+        nothing = np.full(first.shape, -np.inf)
+        before, dating = (
+            (nothing, nothing) if self._log_statistic is None else (self._log_statistic, self._dating)
+        )
+        before, dating = np.where(first, -np.inf, before), np.where(first, -np.inf, dating)
+        # The change is dated by CUSUM, whatever the statistic: to where it last was at zero.
+        self._age = np.where(dating <= 0, 0, self._age + 1)
+        self._dating = advance("cusum", dating, ratio)
         self._log_statistic = advance(fit.statistic, before, ratio)
         score = self._log_statistic / fit.threshold
         return Alarm(score=score, alarm=score > 1, since=self._age)

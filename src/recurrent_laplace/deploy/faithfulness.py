@@ -189,7 +189,7 @@ def rank_agreement(entropy: Float[np.ndarray, "E T"], exact: Float[np.ndarray, "
     correlations = []
     for t in range(entropy.shape[1]):
         if np.ptp(entropy[:, t]) > 1e-9 and np.ptp(exact[:, t]) > 1e-9:
-            correlations.append(spearmanr(entropy[:, t], exact[:, t]).statistic)
+            correlations.append(spearmanr(entropy[:, t], exact[:, t])[0])
     return float(np.mean(correlations)) if correlations else np.nan
 
 
@@ -252,9 +252,10 @@ def _train_mlp(model: MLP, x: Array, y: Array) -> MLP:
         rows = jax.random.randint(jax.random.fold_in(jax.random.key(1), index), (512,), 0, len(x))
         gradient = jax.grad(loss)(model, rows)
         updates, state = optimizer.update(gradient, state)
-        return (optax.apply_updates(model, updates), state), None
+        return (eqx.apply_updates(model, updates), state), None
 
-    (model, _), _ = jax.lax.scan(update, (model, optimizer.init(model)), jnp.arange(MLP_UPDATES))
+    start = (model, optimizer.init(model))  # pyright: ignore[reportArgumentType]
+    (model, _), _ = jax.lax.scan(update, start, jnp.arange(MLP_UPDATES))
     return model
 
 

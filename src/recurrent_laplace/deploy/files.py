@@ -107,7 +107,7 @@ def load(path: str | os.PathLike) -> Any:
 def _encode(value: Any, place: str, tensors: dict[str, np.ndarray]) -> Any:
     """A value as JSON; its arrays go to `tensors` under the name of their place."""
     if isinstance(value, jax.Array | np.ndarray):
-        tensors[place] = np.ascontiguousarray(value)
+        tensors[place] = np.array(value, order="C")
         return {"tensor": place}
     if isinstance(value, list | tuple):
         items = [_encode(item, f"{place}.{i}".strip("."), tensors) for i, item in enumerate(value)]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from recurrent_laplace.deploy.readings import Heads, Reading, read
 from recurrent_laplace.evaluation.oracles import follow
@@ -51,10 +51,11 @@ def play_episodes(
     *,
     episodes: int,
     steps: int,
-    resets: np.ndarray | None = None,
+    resets: Any = None,
     key: Array,
 ) -> Watched:
     """An agent in problems of a task, acting as in evaluation."""
+    resets = None if resets is None else jnp.asarray(resets)
     return _play(agent, task, learning, episodes, steps, resets, key)
 
 
@@ -145,7 +146,7 @@ class Baselines:
         covariance = np.cov(flat.T) + 1e-6 * np.eye(flat.shape[1])
         self.whitening = np.linalg.cholesky(np.linalg.inv(covariance))
         chosen = np.random.default_rng(seed).choice(len(flat), min(REFERENCES, len(flat)), replace=False)
-        self.tree = cKDTree(flat[chosen])
+        self.tree = KDTree(flat[chosen])
         self.mean_input = np.asarray(clean.inputs, float).mean(axis=0)
 
     def scores(self, played: Watched, reading: Reading) -> Scores:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -71,7 +71,7 @@ def calibrate(
     if not fit:
         raise ValueError("fit must name at least one scale; got none.")
     given = {name: getattr(posterior, name) for name in SCALES}
-    prepared = eqx.filter_jit(jax.vmap(posterior.curvatures))(jnp.asarray(inputs))
+    prepared = eqx.filter_jit(lambda p, x: jax.vmap(p.curvatures)(x))(posterior, jnp.asarray(inputs))
 
     @eqx.filter_jit
     def loss_of(prepared: tuple[Array, Array], scales: dict[str, Array]) -> Float[Array, ""]:
@@ -109,7 +109,9 @@ def calibrate(
 
 def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterior:
     """The same posterior with other scales."""
-    fields = {field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)}
+    fields: dict[str, Any] = {
+        field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)
+    }
     return LaplacePosterior(**fields | {name: float(value) for name, value in scales.items()})
 
 

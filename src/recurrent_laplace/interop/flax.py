@@ -125,7 +125,7 @@ def _find(params: Tree, cell: str) -> Tree:
         f"{key} ({', '.join(part)})" if isinstance(part, Mapping) else key for key, part in params.items()
     )
     raise ValueError(
-        f"params must hold a {cell}, whose layers are {', '.join(names)}; got {got or 'nothing'}."
+        f"params must hold one {cell}, whose layers are {', '.join(names)}; got {got or 'nothing'}."
     )
 
 

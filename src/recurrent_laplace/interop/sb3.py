@@ -105,7 +105,7 @@ class SB3Agent:
         `episode_start`, a boolean (for each stream, or one for all), is true of the first observation of
         an episode: everything before it is forgotten.
         """
-        x = self._features(observation)
+        x = self.inputs(observation)
         start = np.broadcast_to(np.asarray(episode_start, bool), self._lead)
         reading = self.monitor.step(x, reset=start)
         self._carries, actions, value = _advance(bool(self._lead), self.networks, self._carries, x, start)
@@ -133,11 +133,7 @@ class SB3Agent:
         """An observation of the environment as the model was trained to see it."""
         return np.asarray(observation) if self.normalization is None else self.normalization(observation)
 
-    @property
-    def _lead(self) -> tuple[int, ...]:
-        return () if self.monitor.streams is None else (self.monitor.streams,)
-
-    def _features(self, observation: Any) -> np.ndarray:
+    def inputs(self, observation: Any) -> np.ndarray:
         """What the LSTMs get of an observation: all its numbers in a row, or one-hot."""
         expected = (*self._lead, *self.description.observation_shape)
         if np.shape(observation) != expected:
@@ -150,6 +146,10 @@ class SB3Agent:
         if not (np.all(observation >= 0) and np.all(observation < size)):
             raise ValueError(f"observation must be a number from 0 to {size - 1}; got {observation}.")
         return np.eye(size, dtype=np.float32)[observation.astype(int)]
+
+    @property
+    def _lead(self) -> tuple[int, ...]:
+        return () if self.monitor.streams is None else (self.monitor.streams,)
 
 
 def load(

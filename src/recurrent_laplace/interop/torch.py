@@ -76,8 +76,8 @@ def from_state_dict(
     of this one and is another function.
 
     ```python
-    weights = {"core.weight_ih_l0": np.ones((16, 3)), "core.weight_hh_l0": np.ones((16, 4))}
-    weights["head.weight"] = np.ones((2, 4))
+    shapes = {"core.weight_ih_l0": (16, 3), "core.weight_hh_l0": (16, 4), "head.weight": (2, 4)}
+    weights = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
     memory = rl.interop.torch.from_state_dict(weights, prefix="core", readout="head")
     ```
     """
@@ -226,7 +226,7 @@ def _cell(weights: Layer, kind: str) -> AbstractCell:
         rows = 2 * weight_hh.shape[-1]
         bias = bias.at[:rows].add(bias_hh[:rows])
         return GRU.from_weights(weight_ih, weight_hh, bias, bias_n=bias_hh[rows:])
-    if bias is not None:
+    if bias is not None and bias_hh is not None:
         bias = bias + bias_hh
     if kind == "lstm":
         return LSTM.from_weights(weight_ih, weight_hh, bias)

@@ -60,7 +60,7 @@ def _heat(auroc: float, shift: str) -> dict[str, Any]:
     return {"text": f"{auroc:.2f}", "share": 0.0 if shift in NOT_WANTED else max(0.0, 2 * auroc - 1)}
 
 
-def _details(frame: pl.DataFrame) -> list[dict[str, str]]:
+def _details(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows of one shift: means over agents, with intervals where there are agents enough."""
     rows = []
     for (score,), group in frame.group_by("score", maintain_order=True):

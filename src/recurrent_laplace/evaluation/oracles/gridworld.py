@@ -90,6 +90,8 @@ class GridOracle(AbstractOracle[GridBelief]):
 class Walker(AbstractReference[GridBelief]):
     """Goes to the nearest tile that the goal can be on, by a shortest path.
 
+    Of several it takes the one with the fewest such neighbours, so that none is left behind alone.
+
     ```python
     agent = Walker(GridOracle(rl.Gridworld(size=5)))
     ```
@@ -102,7 +104,9 @@ class Walker(AbstractReference[GridBelief]):
         here, side = position(observation), belief.possible.shape[-1]
         line = jnp.arange(side)
         distance = jnp.abs(line - here[0])[:, None] + jnp.abs(line - here[1])
-        nearest = jnp.argmin(jnp.where(belief.possible, distance, 2 * side))
+        # A neighbour weighs less than any distance: there are at most four.
+        cost = 5 * distance + _neighbours(belief.possible)
+        nearest = jnp.argmin(jnp.where(belief.possible, cost, 10 * side))
         return _towards(here, jnp.stack([nearest // side, nearest % side]))
 
 
@@ -120,6 +124,13 @@ class ToldWalker(AbstractReference[GridBelief]):
 def position(observation: Float[Array, " O"]) -> Int[Array, " 2"]:
     """Row and column, from their one-hot codes."""
     return jnp.argmax(observation.reshape(2, -1), axis=-1)
+
+
+def _neighbours(tiles: Bool[Array, "S S"]) -> Int[Array, "S S"]:
+    """How many of the tiles above, below, left and right of each are marked."""
+    padded = jnp.pad(tiles.astype(int), 1)
+    vertical = padded[:-2, 1:-1] + padded[2:, 1:-1]
+    return vertical + padded[1:-1, :-2] + padded[1:-1, 2:]
 
 
 def _towards(here: Int[Array, " 2"], there: Int[Array, " 2"]) -> Int[Array, ""]:
