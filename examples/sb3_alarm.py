@@ -1,7 +1,7 @@
 """An alarm for an agent of Stable-Baselines3: the day its cart gets a longer pole.
 
-A RecurrentPPO learns CartPole without being shown velocities. An alarm is fitted on clean episodes of it, from
-readings of a Laplace posterior on the critic's LSTM; then the pole changes in the middle of an episode.
+A RecurrentPPO learns CartPole without being shown velocities. An alarm is fitted on clean episodes of it,
+from readings of a Laplace posterior on the critic's LSTM; then the pole changes in the middle of an episode.
 
     pip install 'recurrent-laplace[torch,sb3]'
 """

@@ -80,14 +80,19 @@ def main(argv: list[str]) -> None:
     print(chosen.out)
 
 
+PRINTED = ("steps", "return", "entropy", "kl", "value_stddev", "policy_disagreement", "policy_moved")
+"""Columns of the printed table; the page has them all."""
+
+
 def episode_table(episodes: list[Episode]) -> Table:
-    """A row for each episode: its length and return, and the means of the readings."""
+    """A row for each episode: its length and return, and the means of some readings."""
     rows = [episode.summary() for episode in episodes]
-    table = Table("episode", *(name.replace("_", " ") for name in rows[0]), title="means over steps")
+    names = [name for name in PRINTED if name in rows[0]]
+    table = Table("episode", *(name.replace("_", " ") for name in names), title="means over steps")
     for column in table.columns[1:]:
         column.justify = "right"
     for number, row in enumerate(rows, 1):
-        table.add_row(str(number), *(f"{value:.4g}" for value in row.values()))
+        table.add_row(str(number), *(f"{row[name]:.4g}" for name in names))
     return table
 
 

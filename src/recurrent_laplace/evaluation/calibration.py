@@ -112,7 +112,9 @@ def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterio
     fields: dict[str, Any] = {
         field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)
     }
-    return LaplacePosterior(**fields | {name: float(value) for name, value in scales.items()})
+    for name, value in scales.items():
+        fields[name] = float(value)
+    return LaplacePosterior(**fields)
 
 
 def _effective(posterior: LaplacePosterior) -> tuple[str, ...]:
