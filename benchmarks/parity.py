@@ -1,6 +1,6 @@
 """How far converted networks are from their sources: the table of docs/interop.md.
 
-For each kind of network, 20 random ones (1 to 32 inputs, 1 to 64 units, T 50): the largest difference of any
+For each kind of network, 5 random ones (1 to 32 inputs, 1 to 64 units, T 50): the largest difference of any
 output or final state, relative where the value is above 1 and absolute below.
 """
 
@@ -17,15 +17,15 @@ from flax import nnx
 
 import recurrent_laplace as rl
 
-NETWORKS, T = 20, 50
+NETWORKS, T = 5, 50
 Case = tuple[rl.Memory, np.ndarray, Any]
 """A memory, inputs `(T, D)`, and the source's outputs and final state."""
 
 
-def from_torch(random: np.random.Generator, dtype: str, make: type, **options: Any) -> Case:
+def from_torch(random: np.random.Generator, dtype: str, kind: type, **options: Any) -> Case:
     """A random PyTorch module of one to three layers; final states of the top layer."""
     size, hidden, layers = sizes(random)
-    net = make(size, hidden, layers, **options).to(getattr(torch, dtype))
+    net = kind(size, hidden, layers, **options).to(getattr(torch, dtype))
     inputs = random.normal(size=(T, size)).astype(dtype)
     with torch.no_grad():
         outputs, last = net(torch.from_numpy(inputs))
@@ -107,10 +107,10 @@ def largest(make: Callable[..., Case], dtype: str, **options: Any) -> float:
 
 
 ROWS: dict[str, tuple[Callable[..., Case], dict[str, Any]]] = {
-    "torch `nn.LSTM`": (from_torch, {"make": torch.nn.LSTM}),
-    "torch `nn.GRU`": (from_torch, {"make": torch.nn.GRU}),
-    "torch `nn.RNN`, tanh": (from_torch, {"make": torch.nn.RNN}),
-    "torch `nn.RNN`, relu": (from_torch, {"make": torch.nn.RNN, "nonlinearity": "relu"}),
+    "torch `nn.LSTM`": (from_torch, {"kind": torch.nn.LSTM}),
+    "torch `nn.GRU`": (from_torch, {"kind": torch.nn.GRU}),
+    "torch `nn.RNN`, tanh": (from_torch, {"kind": torch.nn.RNN}),
+    "torch `nn.RNN`, relu": (from_torch, {"kind": torch.nn.RNN, "nonlinearity": "relu"}),
     **{
         f"{library} `{name}`": (make, {"name": name})
         for library, make in (("Linen", from_linen), ("NNX", from_nnx))

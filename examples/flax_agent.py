@@ -2,7 +2,7 @@
 
 The agent hears noisy hints of where the prize is, left or right, and goes to one side at every step. It is
 trained here with Flax and optax, as anyone would. Its parameters are a dictionary: the GRU in it becomes a
-`Memory`, and the posterior says, step by step, how sure the agent is.
+`Memory` with the policy for its readout, and the posterior says how sure the agent is of its logit.
 """
 
 import flax.linen as nn
@@ -71,8 +71,7 @@ def main() -> None:
     print(f"largest difference from Flax's own logits: {jnp.abs(beliefs.mean - logits).max():.0e}")
     print(f"the prize is {'right' if side else 'left'}\nhints   goes right   stddev of the logit")
     for t in (1, 2, 5, 10, 20):
-        belief = beliefs[t - 1]
-        chance, stddev = jax.nn.sigmoid(belief.mean[0]), jnp.sqrt(belief.variance()[0])
+        chance, stddev = jax.nn.sigmoid(beliefs.mean[t - 1, 0]), jnp.sqrt(beliefs.variance()[t - 1, 0])
         print(f"{t:5} {chance:11.1%} {stddev:20.3f}")
 
 

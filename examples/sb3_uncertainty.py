@@ -1,8 +1,8 @@
 """Ask an agent of Stable-Baselines3 how sure it is.
 
 A RecurrentPPO learns CartPole without being shown velocities, as anyone would train it. Its zip is then read
-(nothing in it is executed), and a Laplace posterior is put on the actor's LSTM, and on the critic's. A push
-in the middle of an episode shows in the readings.
+(nothing in it is executed), and a Laplace posterior is put on the actor's LSTM, and on the critic's. In the
+middle of an episode the cart is pushed.
 
     pip install 'recurrent-laplace[torch,sb3]'
 """
@@ -40,11 +40,11 @@ def cartpole() -> gymnasium.Env:
 
 def train(folder: Path) -> None:
     """Half a minute of Stable-Baselines3."""
-    envs = VecNormalize(DummyVecEnv([cartpole] * 8), norm_reward=False)
-    options = {"n_steps": 64, "batch_size": 256, "learning_rate": 2e-3, "seed": 0}
+    envs = VecNormalize(DummyVecEnv([cartpole] * 8))
+    options = {"n_steps": 64, "batch_size": 256, "n_epochs": 5, "learning_rate": 2e-3, "seed": 0}
     small = {"lstm_hidden_size": 32, "net_arch": [32]}
     model = RecurrentPPO("MlpLstmPolicy", envs, policy_kwargs=small, **options)
-    model.learn(25_000)
+    model.learn(15_000)
     model.save(folder / "model.zip")
     envs.save(folder / "vecnormalize.pkl")
 

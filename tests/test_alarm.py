@@ -26,6 +26,7 @@ def episode(random, *, shift_at=None, by=2.0, source="a", length=T):
         {
             "t": t,
             "reward": random.normal(size=length),
+            "ended": np.zeros(length, bool),
             "action": np.zeros(length),
             "entropy": 10 - 0.1 * t + 0.2 * noise[0],
             "kl": np.exp(0.02 * t + 0.3 * (noise[1] + up)),

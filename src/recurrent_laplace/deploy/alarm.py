@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import log_ndtr
+from scipy.special import logsumexp
 
 from recurrent_laplace.deploy.readings import Reading
 from recurrent_laplace.deploy.recording import Episode
@@ -45,10 +45,15 @@ SMALLEST = 1e-6
 """Added before a logarithm is taken."""
 NEIGHBOURS = 2
 """A step is standardised by its own clean values and those of so many steps before and after."""
-HIGHEST = 8.0
-"""Standardised signals are cut here: one wild step alone should not decide."""
-TILT = 0.5
-"""How strong a change the statistic is made for, in standard deviations of the combined signal."""
+TAIL_LEVELS = np.concatenate([np.linspace(0, 0.8, 17), 1 - np.geomspace(0.18, 0.004, 16)])
+"""Of each signal, the clean quantiles that are kept; beyond the last, tails are taken to be exponential."""
+TAIL = 6
+"""So many of the last levels tell how fast."""
+MOST_SURPRISE = 20.0
+"""Nats of one signal at one step: a wild one alone should not decide everything."""
+TILTS = (0.3, 0.6, 0.9)
+"""Changes that the statistic is made for, as shares of the strongest tilt that clean surprise allows: the
+first is a small change that lasts, the last a single step that hardly could have been."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +79,12 @@ class Fit:
     means: Float[np.ndarray, "T K"]
     """Of each signal at each step."""
     stddevs: Float[np.ndarray, "T K"]
-    center: float = 0.0
-    """Mean of the summed surprise in clean episodes."""
-    scale: float = 1.0
-    """Its stddev."""
-    log_normalizer: float = 0.0
-    """Makes the tilted distribution one."""
+    tails: Float[np.ndarray, "T K Q"]
+    """Quantiles of the standardised signals at each step, at `TAIL_LEVELS`."""
+    tilts: Float[np.ndarray, "N L"] = dataclasses.field(default_factory=lambda: np.zeros((1, 1)))
+    """How much likelier a nat of surprise is after a change: of each signal and their sum, by `TILTS`."""
+    log_normalizers: Float[np.ndarray, "N L"] = dataclasses.field(default_factory=lambda: np.zeros((1, 1)))
+    """Make the tilted distributions sum to one."""
     threshold: float = 1.0
     """Of the logarithm of the statistic."""
     discount: float = 0.9
@@ -93,10 +98,11 @@ class Fit:
 class ShiftAlarm:
     """Says when an agent's world is no longer the one of its clean episodes.
 
-    Signals of each step are standardised by what they are at that step in clean episodes, turned into
-    surprise (minus the logarithm of a tail probability) and summed; a sequential statistic of that sum,
-    CUSUM or Shiryaev-Roberts, raises the alarm when it passes a threshold that clean episodes pass at
-    the false-alarm rate that was asked for.
+    Signals of each step are turned into surprise: minus the logarithm of how many clean episodes have as
+    much at that step. From it comes the likelihood ratio of a changed world, in which one signal, or all of
+    them, are more surprising than they were. A sequential statistic of that ratio, CUSUM or
+    Shiryaev-Roberts, raises the alarm when it passes a threshold that clean episodes pass at the
+    false-alarm rate that was asked for.
 
     Made by `ShiftAlarm.fit`. A reset of the belief (`reading.step == 1`) restarts the alarm.
 
@@ -159,7 +165,7 @@ class ShiftAlarm:
     def from_json(cls, spec: dict[str, Any]) -> "ShiftAlarm":
         """What `to_json` described."""
         values: dict[str, Any] = dict(spec["fit"])
-        for name in ("means", "stddevs"):
+        for name in ("means", "stddevs", "tails", "tilts", "log_normalizers"):
             values[name] = np.array(values[name], float)
         values["signals"] = tuple(values["signals"])
         fit = Fit(**values)
@@ -173,8 +179,12 @@ class ShiftAlarm:
         alarm._log_statistic, alarm._dating, alarm._age, alarm._value = state
         return alarm
 
-    def step(self, reading: Reading, reward: Any = None) -> Alarm:
-        """Take in a reading, and the reward that came with its input (None, if none is watched)."""
+    def step(self, reading: Reading, reward: Any = None, ended: Any = False) -> Alarm:
+        """Take in a reading, and the reward that came with its input (None, if none is watched).
+
+        `ended` says that with that reward an episode ended inside of the task, beyond which the agent's
+        value does not look.
+        """
         fit = self.fitted
         if fit.source and reading.source and reading.source != fit.source:
             raise ValueError("reading is of another posterior than the one that the alarm was fitted on.")
@@ -184,7 +194,8 @@ class ShiftAlarm:
             if reward is None:
                 raise ValueError("reward must be given to an alarm that watches the TD error; got None.")
             before = np.zeros_like(reading.value) if self._value is None else self._value
-            error = np.asarray(reward) + fit.discount * np.asarray(reading.value) - before
+            goes_on = fit.discount * (1 - np.asarray(ended, float))
+            error = np.asarray(reward) + goes_on * np.asarray(reading.value) - before
             columns["td_error"] = np.where(first, 0.0, error)
             self._value = np.asarray(reading.value)
         row = np.stack([oriented(name, np.asarray(columns[name], float)) for name in fit.signals], axis=-1)
@@ -228,11 +239,14 @@ def fit_tables(
         false_alarm_rate=float(false_alarm_rate),
         means=means,
         stddevs=stddevs,
+        tails=_tails([_standardised(means, stddevs, table) for table in for_signals], len(means)),
     )
-    clean = np.concatenate([surprise(fit, table) for table in for_signals])
-    fit = dataclasses.replace(fit, center=float(clean.mean()), scale=float(clean.std()))
-    tilted = TILT * (clean - fit.center) / fit.scale
-    fit = dataclasses.replace(fit, log_normalizer=float(np.log(np.mean(np.exp(tilted)))))
+    clean = np.concatenate([surprises(fit, table) for table in for_signals])
+    high = np.quantile(clean, 0.95, axis=0)
+    excess = [np.mean(column[column >= least] - least) for column, least in zip(clean.T, high, strict=True)]
+    tilts = np.array(TILTS) / np.maximum(excess, 1e-6)[:, None]
+    normalizers = logsumexp(tilts * clean[..., None], axis=0) - np.log(len(clean))
+    fit = dataclasses.replace(fit, tilts=tilts, log_normalizers=normalizers)
     peaks = np.sort([statistics(fit, table).max() for table in for_threshold])
     # The smallest threshold that a fresh clean episode passes with at most this chance.
     rank = math.ceil((len(peaks) + 1) * (1 - false_alarm_rate)) - 1
@@ -268,7 +282,8 @@ def signal_table(episode: Episode, signals: Sequence[str], discount: float) -> F
         if name == "td_error":
             value, reward = episode.steps["value"].to_numpy(), episode.steps["reward"].to_numpy()
             # Known with the next input: the reward of a step is that of the action before.
-            error = reward[:-1] + discount * value[1:] - value[:-1]
+            goes_on = discount * (1 - episode.steps["ended"].to_numpy().astype(float))
+            error = reward[:-1] + goes_on[:-1] * value[1:] - value[:-1]
             columns[name] = np.concatenate([[0.0], error])
         else:
             columns[name] = episode.steps[name].to_numpy()
@@ -307,20 +322,66 @@ def _standardisation(
     return np.stack(means), np.maximum(np.stack(stddevs), floor)
 
 
-def surprise(fit: Fit, table: Float[np.ndarray, "*lead K"], steps: Any = None) -> Float[np.ndarray, "*lead"]:
-    """The sum over signals of minus the logarithm of their tail probability, if they were normal.
+def surprises(
+    fit: Fit, table: Float[np.ndarray, "*lead K"], steps: Any = None
+) -> Float[np.ndarray, "*lead N"]:
+    """Of each signal, minus the logarithm of its tail probability in clean episodes; then their sum.
 
     `steps` are those of the rows, from 1; by default the last of the leading axes counts them.
     """
+    steps = np.arange(1, table.shape[-2] + 1) if steps is None else np.asarray(steps)
+    standard = _standardised(fit.means, fit.stddevs, table, steps)
+    tails = fit.tails[np.clip(steps - 1, 0, len(fit.tails) - 1)]
+    # One signal at a time: all at once would be large.
+    each = [_tail_surprise(standard[..., k], tails[..., k, :]) for k in range(len(fit.signals))]
+    return np.stack([*each, sum(each)] if len(each) > 1 else each, axis=-1)
+
+
+def _tails(standard: list[np.ndarray], steps: int) -> Float[np.ndarray, "T K Q"]:
+    """Quantiles of each signal at each step, neighbours included."""
+    tails = []
+    for t in range(steps):
+        near = np.concatenate([table[max(0, t - NEIGHBOURS) : t + NEIGHBOURS + 1] for table in standard])
+        tails.append(np.quantile(near, TAIL_LEVELS, axis=0).T)
+    return np.stack(tails)
+
+
+def _standardised(means: np.ndarray, stddevs: np.ndarray, table: np.ndarray, steps: Any = None) -> np.ndarray:
+    """Signals in clean stddevs from the clean mean of their step."""
     steps = np.arange(1, table.shape[-2] + 1) if steps is None else steps
-    place = np.clip(np.asarray(steps) - 1, 0, len(fit.means) - 1)
-    standard = np.clip((table - fit.means[place]) / fit.stddevs[place], -HIGHEST, HIGHEST)
-    return -np.sum(log_ndtr(-standard), axis=-1)
+    place = np.clip(np.asarray(steps) - 1, 0, len(means) - 1)
+    return (table - means[place]) / stddevs[place]
+
+
+def _tail_surprise(values: np.ndarray, quantiles: Float[np.ndarray, "... Q"]) -> np.ndarray:
+    """`-log` of the share of clean values that are at least this high."""
+    surprises = -np.log1p(-TAIL_LEVELS)
+    # Linear between quantiles: the interval that a value falls into, and how far.
+    above = np.sum(values[..., None] >= quantiles, axis=-1)
+    lower, upper = np.clip(above - 1, 0, None), np.clip(above, None, len(TAIL_LEVELS) - 1)
+    low, high = (_taken(quantiles, index, values.shape) for index in (lower, upper))
+    share = np.clip((values - low) / np.maximum(high - low, 1e-9), 0.0, 1.0)
+    inside = surprises[lower] + share * (surprises[upper] - surprises[lower])
+    # The last levels give the slope of the tail.
+    span = np.maximum(quantiles[..., -1] - quantiles[..., -TAIL], 1e-3)
+    slope = (surprises[-1] - surprises[-TAIL]) / span
+    beyond = np.maximum(values - quantiles[..., -1], 0.0) * slope
+    return np.minimum(inside + beyond, MOST_SURPRISE)
+
+
+def _taken(quantiles: np.ndarray, index: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    wide = np.broadcast_to(quantiles, (*shape, quantiles.shape[-1]))
+    return np.take_along_axis(wide, index[..., None], axis=-1)[..., 0]
 
 
 def log_ratio(fit: Fit, table: np.ndarray, steps: Any = None) -> np.ndarray:
-    """Log-likelihood ratio of a step: the clean distribution tilted towards surprise, against itself."""
-    return TILT * (surprise(fit, table, steps) - fit.center) / fit.scale - fit.log_normalizer
+    """Log-likelihood ratio of a step, of a changed world against the clean one.
+
+    A changed world is one of many, all as likely: one signal, or their sum, is tilted upwards, by a little
+    or by much.
+    """
+    tilted = fit.tilts * surprises(fit, table, steps)[..., None] - fit.log_normalizers
+    return logsumexp(tilted, axis=(-2, -1)) - np.log(fit.tilts.size)
 
 
 def advance(statistic: str, before: np.ndarray, ratio: np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ from recurrent_laplace.tasks import AbstractControlTask
 class Episode:
     """What was seen, done and read in one episode: a row of `steps` for each step.
 
-    Columns: `t` from 1, `reward` of the action taken at t, `action` (`action_0`, ... where it has several
+    Columns: `t` from 1, `reward` of the action taken at t, whether with it an episode `ended` inside of the
+    task, `action` (`action_0`, ... where it has several
     numbers), and one for each reading. `inputs` are the memory's, `seen` what else the heads saw.
     """
 
@@ -40,9 +41,11 @@ class Episode:
         rewards: list[float],
         readings: list[Reading],
         seen: Any = None,
+        ended: Any = None,
     ) -> "Episode":
         """From lists with an entry for each step."""
         columns: dict[str, Any] = {"t": np.arange(1, len(rewards) + 1), "reward": np.array(rewards, float)}
+        columns["ended"] = np.zeros(len(rewards), bool) if ended is None else np.asarray(ended, bool)
         table = np.reshape(np.asarray(actions), (len(actions), -1))
         for index, column in enumerate(table.T):
             columns["action" if table.shape[1] == 1 else f"action_{index}"] = column
@@ -60,7 +63,8 @@ class Episode:
     @property
     def readings(self) -> list[str]:
         """The columns that are readings."""
-        return [name for name in self.steps.columns if name not in ("t", "reward") and "action" not in name]
+        others = ("t", "reward", "ended", *self.actions)
+        return [name for name in self.steps.columns if name not in others]
 
     @property
     def actions(self) -> list[str]:
@@ -97,9 +101,10 @@ def play_task(
         )
         trace, _, _ = agent.posterior.unroll_trace(inputs)
         hidden = jax.vmap(agent.posterior.memory.cell.hidden)(trace.carries)
-        return inputs, agent.seen(embedded, hidden), experience.action, experience.reward
+        outcome = experience.action, experience.reward, experience.episode_end
+        return inputs, agent.seen(embedded, hidden), *outcome
 
-    inputs, seen, actions, rewards = jax.jit(jax.vmap(play))(jax.random.split(key, episodes))
+    inputs, seen, actions, rewards, ended = jax.jit(jax.vmap(play))(jax.random.split(key, episodes))
     monitor = Monitor(
         agent.posterior,
         policy=agent.policy_head,
@@ -117,6 +122,7 @@ def play_task(
             list(np.asarray(rewards[index])),
             [jax.tree.map(lambda leaf, i=index: leaf[i], reading) for reading in readings],
             jax.tree.map(lambda leaf, i=index: leaf[i], seen),
+            np.asarray(ended[index]),
         )
         for index in range(episodes)
     ]

@@ -16,6 +16,7 @@ from recurrent_laplace.evaluation.oracles.base import AbstractOracle
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import Experience, rollout
 from recurrent_laplace.models import Agent
+from recurrent_laplace.posterior.curvature import chunk_size
 from recurrent_laplace.tasks import AbstractControlTask
 
 NEAREST = 10
@@ -24,6 +25,7 @@ REFERENCES = 4000
 """Clean states that are kept for it."""
 RECENT = 10
 """Inputs that the two-statistic detector looks back on."""
+EPISODES_AT_ONCE = 32
 SAMPLES = 8
 """Draws from a belief for the disagreement of policies."""
 
@@ -106,7 +108,9 @@ def read_episodes(agent: Agent, played: Watched) -> Reading:
         steps = 1 + jnp.arange(len(inputs))
         return jax.vmap(lambda b, p, t, s: read(b, p, t, heads, s, noise))(beliefs, previous, steps, seen)
 
-    return jax.lax.map(of_episode, (played.inputs, played.seen), batch_size=32)
+    # Whole chunks: a rest would be compiled a second time.
+    chunk = chunk_size(len(played.inputs), EPISODES_AT_ONCE)
+    return jax.lax.map(of_episode, (played.inputs, played.seen), batch_size=chunk)
 
 
 def reading_scores(readings: dict[str, Reading]) -> Scores:
@@ -123,9 +127,13 @@ def reading_scores(readings: dict[str, Reading]) -> Scores:
 
 
 def td_errors(reading: Reading, experience: Experience, discount: float) -> Float[np.ndarray, "E T"]:
-    """Absolute TD error, known with the input after the action; zero at first."""
+    """Absolute TD error, known with the input after the action; zero at first.
+
+    The value looks as far as the end of an episode inside of the task, as in training.
+    """
     value, reward = np.asarray(reading.value, float), np.asarray(experience.previous_reward, float)
-    error = reward[:, 1:] + discount * value[:, 1:] - value[:, :-1]
+    goes_on = discount * (1 - np.asarray(experience.episode_end, float)[:, :-1])
+    error = reward[:, 1:] + goes_on * value[:, 1:] - value[:, :-1]
     return np.abs(np.concatenate([np.zeros((len(value), 1)), error], axis=1))
 
 

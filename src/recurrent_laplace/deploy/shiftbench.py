@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from recurrent_laplace.deploy.alarm import SMALLEST, Fit, fit_tables, statistics, surprise
-from recurrent_laplace.deploy.readings import Reading
+from recurrent_laplace.deploy.alarm import SMALLEST, Fit, fit_tables, log_ratio, statistics
 from recurrent_laplace.deploy.scores import (
     Baselines,
     Scores,
@@ -118,21 +117,21 @@ class _Bench:
         self.key = jax.random.fold_in(jax.random.key(config.seed), seed)
         self.oracle = make_oracle(task, test=False, steps=config.steps)
         self.watchers = {name: with_posterior(agent, p, key=self.key) for name, p in POSTERIORS.items()}
-        fitting = self._play("none", 0, 3 * config.episodes)
-        readings = self._read(fitting)
-        self.baselines = Baselines(fitting)
-        clean = self._scores(fitting, readings)
+        # Three parts of one size, so that one program serves them and all that follow.
+        parts = [self._play("none", part) for part in range(3)]
+        self.baselines = Baselines(parts[0])
+        scores = [self._scores(part) for part in parts]
+        clean = {name: np.concatenate([part[name] for part in scores]) for name in scores[0]}
         self.fits = {name: self._fit({name: values}) for name, values in clean.items()}
         for name, signals in COMBINED.items():
             self.fits[name] = self._fit({signal: clean[signal] for signal in signals})
-        played = self._play("none", 1, config.episodes)
-        self.clean = self._scores(played, self._read(played))
+        self.clean = self._scores(self._play("none", 3))
 
     def rows(self, shift: str) -> list[dict[str, Any]]:
         """A row for each score."""
         config = self.config
-        played = self._play(shift, 2, config.episodes)
-        scores = self._scores(played, self._read(played))
+        played = self._play(shift, 4)
+        scores = self._scores(played)
         change = 0 if shift in FROM_THE_START else config.at
         end = config.steps if change == 0 else min(change + EVENT, config.steps)
         knowable = self._knowable(scores["exact surprise"], change)
@@ -140,10 +139,7 @@ class _Bench:
         for name, fit in self.fits.items():
             changed, clean = (self._table(fit, each) for each in (scores, self.clean))
             combined = name in COMBINED
-            peaks = [
-                (statistics(fit, table) if combined else surprise(fit, table))[:, change:end].max(axis=1)
-                for table in (changed, clean)
-            ]
+            peaks = [log_ratio(fit, table)[:, change:end].max(axis=1) for table in (changed, clean)]
             apart = separation(*peaks)
             low, high = separation_interval(*peaks, draws=200)
             raised, false = (statistics(fit, table) > fit.threshold for table in (changed, clean))
@@ -158,11 +154,12 @@ class _Bench:
         """Return after the change, and what it is when the belief is reset at the first alarm."""
         first = np.where(raised.any(axis=1), raised.argmax(axis=1) + 1, raised.shape[1])
         resets = np.arange(raised.shape[1]) == first[:, None]
-        again = self._play(shift, 2, self.config.episodes, resets)
+        again = self._play(shift, 4, resets)
         rewards = [np.asarray(each.experience.reward)[:, change:].sum(axis=1) for each in (played, again)]
         return {"return_kept": float(rewards[0].mean()), "return_reset": float(rewards[1].mean())}
 
-    def _play(self, shift: str, part: int, episodes: int, resets: np.ndarray | None = None) -> Watched:
+    def _play(self, shift: str, part: int, resets: np.ndarray | None = None) -> Watched:
+        episodes = self.config.episodes
         task = Shifted(base=self.task, shift=shift, at=self.config.at)
         key = jax.random.fold_in(self.key, part)
         none = np.zeros((episodes, self.config.steps), bool)
@@ -176,10 +173,8 @@ class _Bench:
             key=key,
         )
 
-    def _read(self, played: Watched) -> dict[str, Reading]:
-        return {name: read_episodes(agent, played) for name, agent in self.watchers.items()}
-
-    def _scores(self, played: Watched, readings: dict[str, Reading]) -> Scores:
+    def _scores(self, played: Watched) -> Scores:
+        readings = {name: read_episodes(agent, played) for name, agent in self.watchers.items()}
         any_reading = next(iter(readings.values()))
         scores = reading_scores(readings) | self.baselines.scores(played, any_reading)
         scores["TD error"] = td_errors(any_reading, played.experience, self.learning.discount)

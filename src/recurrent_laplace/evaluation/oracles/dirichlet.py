@@ -1,9 +1,8 @@
 """What the chances of arms are when they sum to one.
 
-The density of the chances is proportional to `prod p_i^(alpha - 1 + s_i) (1 - p_i)^(f_i)`. Since
-`1 - p_i` is the sum of the others, a failure of an arm is a success of another, unseen. Given which,
-the belief is a Dirichlet distribution; not knowing which, it is a mixture of them. Particles of
-`DirichletOracle` guess which, pull by pull. `importance_mean` and `convolution_mean` are two other ways.
+Their density is proportional to `prod p_i^(alpha - 1 + s_i) (1 - p_i)^(f_i)`, which has no simple
+moments. `DirichletOracle` has draws from it that follow the pulls. `importance_mean` and
+`convolution_mean` are two other ways, for one moment at a time.
 """
 
 import equinox as eqx
@@ -16,47 +15,44 @@ from recurrent_laplace.evaluation.oracles.bandits import AbstractBanditBelief, c
 from recurrent_laplace.evaluation.oracles.base import AbstractOracle
 from recurrent_laplace.tasks import DirichletBandit, Step
 
+MOVES = 2
+"""Metropolis steps of each draw after each pull."""
+
 
 class DirichletBelief(AbstractBanditBelief):
-    """A weighted mixture of Dirichlet(alpha + counts), one for each particle."""
+    """Weighted draws of the chances."""
 
     successes: Float[Array, " A"]
     failures: Float[Array, " A"]
-    counts: Float[Array, "K A"]
-    """Successes of each arm, those seen and those guessed."""
+    log_chances: Float[Array, "K A"]
+    """Of each draw; their logs, since most of them are tiny."""
     log_weights: Float[Array, " K"]
     key: Array
-    """For the draws behind `best_arm` and `quantile`, and for the guesses of the next pull."""
-    alpha: float = eqx.field(static=True)
-    draws: int = eqx.field(static=True)
+    """For what the next pull does to the draws."""
 
     def mean(self) -> Float[Array, " A"]:
-        urns = self.alpha + self.counts
-        return self._weights() @ (urns / jnp.sum(urns, axis=-1, keepdims=True))
+        return self._weights() @ jnp.exp(self.log_chances)
 
     def draw(self, key: Array) -> Float[Array, " A"]:
-        return self.sample(key, 1)[0]
-
-    def sample(self, key: Array, count: int) -> Float[Array, "N A"]:
-        """Draws from the belief; each particle gives its share of them."""
-        key_particle, key_chances = jax.random.split(key)
-        particles = _systematic(key_particle, self._weights(), count)
-        return jax.random.dirichlet(key_chances, self.alpha + self.counts[particles])
+        return jnp.exp(self.log_chances[jax.random.categorical(key, self.log_weights)])
 
     def quantile(self, level: Float[Array, ""]) -> Float[Array, " A"]:
-        return jnp.quantile(self.sample(self.key, self.draws), level, axis=0)
+        order = jnp.argsort(self.log_chances, axis=0)
+        below = jnp.sum(jnp.cumsum(self._weights()[order], axis=0) < level, axis=0)
+        at = jnp.take_along_axis(order, jnp.minimum(below, len(order) - 1)[None], axis=0)
+        return jnp.exp(jnp.take_along_axis(self.log_chances, at, axis=0)[0])
 
     def best_arm(self) -> Float[Array, " A"]:
-        """Of each arm, the probability that it is the best: its share of `draws` draws."""
-        best = jnp.argmax(self.sample(self.key, self.draws), axis=-1)
-        return jnp.mean(jax.nn.one_hot(best, self.counts.shape[-1]), axis=0)
+        """Of each arm, the probability that it is the best: the weight of the draws where it is."""
+        best = jnp.argmax(self.log_chances, axis=-1)
+        return self._weights() @ jax.nn.one_hot(best, self.log_chances.shape[-1])
 
     def entropy(self) -> Float[Array, ""]:
         """Of which arm is the best. That of the chances themselves has no closed form."""
         return jnp.sum(jax.scipy.special.entr(self.best_arm()))
 
     def effective_sample_size(self) -> Float[Array, ""]:
-        """How many particles of equal weight would be as good."""
+        """How many draws of equal weight would be as good."""
         return 1 / jnp.sum(self._weights() ** 2)
 
     def _weights(self) -> Float[Array, " K"]:
@@ -64,14 +60,13 @@ class DirichletBelief(AbstractBanditBelief):
 
 
 class DirichletOracle(AbstractOracle[DirichletBelief]):
-    """Sequential importance sampling of what the failures stand for.
+    """Importance sampling that follows the pulls (Chopin, 2002).
 
-    A particle is an urn with `alpha + counts` balls. A success of arm i weighs it by the share of its
-    balls i, and adds one; a failure by the share of the others, and adds one of those, drawn. Particles
-    are drawn anew when fewer than half of them count.
+    Draws from the prior are weighed by each outcome, drawn anew when fewer than half of them count, and
+    moved after each pull by Metropolis steps, which leave the belief as it is and make copies differ.
 
-    Not from Dirichlet(alpha + s) at once, weighed by `prod (1 - p_i)^(f_i)`: those weights leave one
-    draw of a thousand when the best arm fails half the time.
+    Not draws from Dirichlet(alpha + s), weighed by `prod (1 - p_i)^(f_i)`: few of them count when the
+    best arm fails half the time.
 
     ```python
     oracle = DirichletOracle.of(rl.DirichletBandit(arms=5), test=True, key=jax.random.key(0))
@@ -81,9 +76,7 @@ class DirichletOracle(AbstractOracle[DirichletBelief]):
     arms: int = eqx.field(static=True)
     alpha: float = eqx.field(static=True)
     key: Array
-    particles: int = eqx.field(static=True, default=512)
-    draws: int = eqx.field(static=True, default=256)
-    """Draws behind the probabilities of the best arm, and behind quantiles."""
+    draws: int = eqx.field(static=True, default=512)
 
     @classmethod
     def of(cls, task: DirichletBandit, *, test: bool, key: Array) -> "DirichletOracle":
@@ -91,10 +84,12 @@ class DirichletOracle(AbstractOracle[DirichletBelief]):
         return cls(task.arms, task.test_alpha if test else task.train_alpha, key)
 
     def init(self, observation: Float[Array, " O"]) -> DirichletBelief:
-        none = jnp.zeros(self.arms, observation.dtype)
-        counts = jnp.zeros((self.particles, self.arms), observation.dtype)
-        equal = jnp.zeros(self.particles, observation.dtype)
-        return DirichletBelief(none, none, counts, equal, self.key, self.alpha, self.draws)
+        dtype, shape = observation.dtype, (self.draws, self.arms)
+        key_draws, key = jax.random.split(self.key)
+        none = jnp.zeros(self.arms, dtype)
+        # Shares of gamma variates are a Dirichlet draw.
+        log_chances = jax.nn.log_softmax(jax.random.loggamma(key_draws, self.alpha, shape, dtype))
+        return DirichletBelief(none, none, log_chances, jnp.zeros(self.draws, dtype), key)
 
     def update(
         self, belief: DirichletBelief, observation: Float[Array, " O"], action: Array, outcome: Step
@@ -103,39 +98,57 @@ class DirichletOracle(AbstractOracle[DirichletBelief]):
         paid = outcome.reward > 0
         # From the history alone, so that the same history gives the same belief.
         key = jax.random.fold_in(belief.key, 2 * action + paid)
-        key_guess, key_resample = jax.random.split(key)
-        pulled = jnp.arange(self.arms) == action
-        balls = jnp.where(pulled == paid, self.alpha + belief.counts, 0)
-        share = jnp.sum(balls, axis=-1) / jnp.sum(self.alpha + belief.counts, axis=-1)
-        log_weights = jax.nn.log_softmax(belief.log_weights + jnp.log(share))
-        counts = belief.counts + _one_of(key_guess, balls)
-        weights = jnp.exp(log_weights)
-        few = jnp.sum(weights**2) > 2 / self.particles
-        chosen = jnp.where(
-            few, _systematic(key_resample, weights, self.particles), jnp.arange(self.particles)
+        key_resample, key_moves = jax.random.split(key)
+        counts = counted(belief, action, outcome)
+        # Not 1 - p, whose rounding would tell a good arm from a perfect one no more.
+        others = jnp.where(jnp.arange(self.arms) == action, -jnp.inf, belief.log_chances)
+        news = jnp.where(paid, belief.log_chances[:, action], jax.nn.logsumexp(others, axis=-1))
+        log_weights = jax.nn.log_softmax(belief.log_weights + news)
+        few = jnp.sum(jnp.exp(2 * log_weights)) > 2 / self.draws
+        chosen = jnp.where(few, _systematic(key_resample, jnp.exp(log_weights)), jnp.arange(self.draws))
+        log_chances = belief.log_chances[chosen]
+        if self.arms > 1:
+            for key_move in jax.random.split(key_moves, MOVES):
+                log_chances = self._moved(log_chances, *counts, key_move)
+        return DirichletBelief(*counts, log_chances, jnp.where(few, 0, log_weights), key)
+
+    def _moved(
+        self, log_chances: Float[Array, "K A"], successes: Array, failures: Array, key: Array
+    ) -> Float[Array, "K A"]:
+        """Shift chance between two arms, by steps in the log of their ratio, accepted as Metropolis does.
+
+        In that coordinate the density has the exponents `alpha + s`, without the -1.
+        """
+        key_pair, key_step, key_accept = jax.random.split(key, 3)
+        pair = jax.random.choice(key_pair, self.arms, (2,), replace=False)
+        # Picked and put back by masks: cheaper than by indices where those differ from task to task.
+        first, second = (jnp.arange(self.arms) == arm for arm in pair)
+        before = jnp.stack(
+            [jnp.sum(jnp.where(arm, log_chances, 0), axis=-1) for arm in (first, second)], axis=-1
         )
-        return DirichletBelief(
-            *counted(belief, action, outcome),
-            counts=counts[chosen],
-            log_weights=jnp.where(few, 0, log_weights),
-            key=key,
-            alpha=belief.alpha,
-            draws=belief.draws,
-        )
+        rest = jnp.sum(jnp.where(first | second, 0, jnp.exp(log_chances)), axis=-1)
+        # Cauchy: arms without pulls are spread over many orders of magnitude.
+        logit = before[:, 0] - before[:, 1] + 0.5 * jax.random.cauchy(key_step, rest.shape, rest.dtype)
+        split = jnp.stack([jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)], axis=-1)
+        after = jnp.logaddexp(before[:, 0], before[:, 1])[:, None] + split
+
+        def log_density(logs: Float[Array, "K 2"]) -> Float[Array, " K"]:
+            others = jnp.log(rest[:, None] + jnp.exp(logs[:, ::-1]))
+            # No failures count even where the other chances round to nothing.
+            failed = jnp.where(failures[pair] > 0, failures[pair] * others, 0)
+            return jnp.sum((self.alpha + successes[pair]) * logs + failed, axis=-1)
+
+        log_uniform = jnp.log(jax.random.uniform(key_accept, rest.shape, rest.dtype))
+        accepted = log_uniform < log_density(after) - log_density(before)
+        after = jnp.where(accepted[:, None], after, before)
+        return jnp.where(first, after[:, :1], jnp.where(second, after[:, 1:], log_chances))
 
 
-def _one_of(key: Array, balls: Float[Array, "K A"]) -> Float[Array, "K A"]:
-    """One ball of each urn, one-hot."""
-    ends = jnp.cumsum(balls, axis=-1)
-    at = jax.random.uniform(key, (len(balls), 1), balls.dtype) * ends[:, -1:]
-    drawn = jnp.argmax(at < ends, axis=-1)
-    return jax.nn.one_hot(drawn, balls.shape[-1], dtype=balls.dtype)
-
-
-def _systematic(key: Array, weights: Float[Array, " K"], count: int) -> Array:
-    """`count` particles, each as often as its weight says, up to rounding."""
+def _systematic(key: Array, weights: Float[Array, " K"]) -> Array:
+    """As many draws, each as often as its weight says, up to rounding."""
+    count = len(weights)
     at = (jnp.arange(count) + jax.random.uniform(key, (), weights.dtype)) / count
-    return jnp.minimum(jnp.searchsorted(jnp.cumsum(weights), at), len(weights) - 1)
+    return jnp.minimum(jnp.searchsorted(jnp.cumsum(weights), at), count - 1)
 
 
 def importance_mean(
