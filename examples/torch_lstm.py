@@ -48,11 +48,11 @@ def main() -> None:
     with torch.no_grad():
         said = readout(lstm(x)[0])[:, 0].numpy()
     print(f"largest difference from torch's own outputs: {jnp.abs(beliefs.mean - said).max():.0e}")
-    print(f"the level is {level.item():.2f}\nreadings   says   stddev   exact stddev")
+    print(f"the level is {level.item():.2f}\nreadings   says   stddev   entropy, nats   exact stddev")
     for t in (1, 2, 5, 10, 20, 30):
         belief = beliefs[t - 1]
         stddev, exact = jnp.sqrt(belief.variance()[0]), (1 + t / NOISE**2) ** -0.5
-        print(f"{t:8} {belief.mean[0]:6.2f} {stddev:8.3f} {exact:14.3f}")
+        print(f"{t:8} {belief.mean[0]:6.2f} {stddev:8.3f} {belief.entropy():15.2f} {exact:14.3f}")
 
 
 if __name__ == "__main__":

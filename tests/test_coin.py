@@ -163,6 +163,7 @@ def regrets(task, agent, tasks=256, steps=100):
     return np.asarray(jax.jit(jax.vmap(one))(*jax.random.split(KEY, (2, tasks))))
 
 
+@pytest.mark.slow
 def test_the_likelier_side_is_better_than_ignoring_changes():
     task = PiecewiseCoin()
     oracle, deaf = (CoinOracle(PiecewiseCoin(hazard=hazard), 100) for hazard in (task.hazard, 0.0))

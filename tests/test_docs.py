@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import pytest
 
 import recurrent_laplace as rl
+from recurrent_laplace.deploy.recording import Episode
 from recurrent_laplace.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
@@ -43,12 +44,40 @@ def test_what_people_construct_has_an_example():
         *("Affine", "Cost", "Info", "Linearized", "Mixture", "PointBelief", "cayley_basis"),
         # What functions return, or parts of a `Config`.
         *("Behaviour", "Prediction", "Step", "Train", "TrainState"),
+        *("Calibration", "Diagnosis", "Reading", "load"),
         *("AgentConfig", "EvaluationConfig", "LearningConfig", "PosteriorConfig"),
     }
 
 
+def in_use(memory: rl.Memory) -> dict:
+    """What examples about a posterior in use speak of."""
+    posterior = rl.LaplacePosterior(memory, covariance="diagonal")
+    inputs = jax.random.normal(jax.random.key(1), (60, 3, 3))
+    monitor = rl.Monitor(posterior, streams=60)
+    readings = [monitor.step(inputs[:, t]) for t in range(3)]
+    episodes = [
+        Episode.of(
+            list(inputs[i]),
+            [0] * 3,
+            [0.0] * 3,
+            [jax.tree.map(lambda leaf, i=i: leaf[i], r) for r in readings],
+        )
+        for i in range(60)
+    ]
+    return {
+        "posterior": posterior,
+        "monitor": rl.Monitor(posterior),
+        "episodes": episodes,
+        "inputs": inputs,
+        "x": inputs[0, 0],
+        "reward": 0.0,
+        "log_likelihood": lambda beliefs: beliefs.log_prob(jnp.zeros(4)),
+    }
+
+
 @pytest.mark.parametrize("name", DOCUMENTED)
-def test_docstring_example(name):
+def test_docstring_example(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     keys = jax.random.split(jax.random.key(0), 3)
     memory = rl.Memory(rl.LSTM(3, 8, key=keys[0]), features=4, key=keys[1])
     names = {
@@ -75,6 +104,8 @@ def test_docstring_example(name):
         names["config"] = rl.Config(task=rl.TwoArmBandit(), agent=small)
         names["state"] = rl.make_train(names["config"]).init(keys[0])
         names["agent"] = names["state"].model
+    if name in ("Monitor", "ShiftAlarm", "calibrate", "diagnose", "export", "save"):
+        names |= in_use(memory)
     with mock.patch.dict(TASKS):
         for block in code_blocks(textwrap.dedent(getattr(rl, name).__doc__)):
             exec(block, names)

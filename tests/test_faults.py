@@ -269,6 +269,7 @@ main()
 """The command line, killed beside the renaming that makes the n-th file of some name appear."""
 
 
+@pytest.mark.slow
 def test_killed_at_the_worst_and_at_random_moments(child, uninterrupted, tmp_path):
     out = tmp_path / "out"
     resume = (*TRAIN, "--resume", "--out", out)

@@ -353,6 +353,7 @@ def test_posterior_has_all_that_was_configured():
     memory = agent_of().posterior.memory
     assert type(make_posterior(PosteriorConfig(), memory, key=KEY)) is PointPosterior
     options = {"accumulate": "none", "forgetting": 0.5, "prior_stddev": 2.0, "damping_precision": 0.25}
+    options |= {"temperature": 3.0, "space": "state"}
     config = PosteriorConfig(kind="laplace", covariance="dense", window="all", **options)
     laplace = make_posterior(config, memory, key=KEY)
     assert type(laplace) is LaplacePosterior

@@ -24,7 +24,6 @@ from recurrent_laplace.evaluation.oracles import (
     Planned,
     RandomAgent,
     SeriesOracle,
-    Thompson,
     ToldWalker,
     TwoArmOracle,
     Walker,
@@ -83,14 +82,19 @@ def experience_of(task, problem, actions, key=KEY):
     )
 
 
-def many(task, agent_of, *, tasks, steps, test=False, read=lambda played: played):
-    """What `read` picks of plays in problems of the task; what it does not pick is not computed."""
+def plays(task, agent_of, *, steps, test=False, read=lambda played: played):
+    """What `read` picks of a play in a problem of the task; what it does not pick is not computed."""
 
     def one(key_problem, key_play):
         problem = task.sample(key_problem, test=test)
         return read(play(task, agent_of(problem), problem, steps=steps, key=key_play))
 
-    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(*jax.random.split(KEY, (2, tasks))))
+    return jax.jit(jax.vmap(one))
+
+
+def many(task, agent_of, *, tasks, **options):
+    keys = jax.random.split(KEY, (2, tasks))
+    return jax.tree.map(np.asarray, plays(task, agent_of, **options)(*keys))
 
 
 # Gridworld
@@ -533,21 +537,14 @@ def test_reference_agents_have_their_known_regrets(name, test):
     assert abs(regrets.mean() - KNOWN_REGRETS[name][test]) < 5 * error + 0.05
 
 
-def test_greedy_and_thompson_are_near_their_known_regrets():
+def test_greedy_is_near_its_known_regret():
     """The quick version of the test above."""
     task, tasks = DirichletBandit(), 64
-    oracle = DirichletOracle(5, 0.3, KEY, draws=64)
-    for agent, known in ((Greedy(oracle), 3.9), (Thompson(oracle), 4.9)):
-        regrets = many(
-            task,
-            lambda _, a=agent: a,
-            tasks=tasks,
-            steps=50,
-            test=True,
-            read=lambda played: played.regret.sum(),
-        )
-        assert abs(regrets.mean() - known) < 5 * regrets.std() / math.sqrt(tasks)
-        assert regrets.mean() < 10
+    agent = Greedy(DirichletOracle(5, 0.3, KEY, draws=64))
+    read = lambda played: played.regret.sum()
+    regrets = many(task, lambda _: agent, tasks=tasks, steps=50, test=True, read=read)
+    assert abs(regrets.mean() - 3.9) < 5 * regrets.std() / math.sqrt(tasks)
+    assert regrets.mean() < 10
 
 
 def test_quantiles_explore():
@@ -709,7 +706,8 @@ def test_every_task_has_an_oracle_and_agents_that_play(name):
     references = make_references(task, steps=steps)
     assert "greedy" in references
     for agent_of in references.values():
-        shapes = jax.eval_shape(lambda a=agent_of: many(task, a, tasks=tasks, steps=steps))
+        keys = jax.random.split(KEY, (2, tasks))
+        shapes = jax.eval_shape(plays(task, agent_of, steps=steps), *keys)
         assert {leaf.shape for leaf in jax.tree.leaves(shapes)} == {(tasks, steps)}
     played = many(task, references["greedy"], tasks=tasks, steps=steps)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(played))
@@ -717,7 +715,7 @@ def test_every_task_has_an_oracle_and_agents_that_play(name):
     assert np.all(played.surprise[:, 1:] <= MOST_SURPRISE + 1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "regression"])
+@pytest.mark.parametrize("name", ["gridworld", "bandit", "coin"])
 def test_following_is_what_playing_believes(name):
     """The same actions in the same world give the same beliefs, by either way."""
     task, steps = make_task(name), 12

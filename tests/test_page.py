@@ -251,6 +251,7 @@ def report(folder, *figures):
         main(["report", str(folder)])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("programs")
 @pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache")
 def test_real_runs_have_their_configuration_and_predictions(real, capsys):

@@ -252,7 +252,9 @@ def test_nothing_is_pickled(grid, regression):
         re.MULTILINE,
     )
     source = Path(recurrent_laplace.__file__).parent
-    assert [path for path in source.rglob("*.py") if forbidden.search(path.read_text())] == []
+    found = [path.name for path in source.rglob("*.py") if forbidden.search(path.read_text())]
+    # Other people's pickles are read there, and nothing in them is run: test_sb3_files.py.
+    assert found == ["sb3_files.py"]
 
 
 # Runs that exist already.

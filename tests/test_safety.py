@@ -236,6 +236,7 @@ def test_the_step_is_named_in_a_batch():
 # Never hang
 
 
+@pytest.mark.slow
 def test_never_hangs():
     """In a process of its own, since what hangs could not report it."""
     script = pathlib.Path(__file__).with_name("never_hang.py")

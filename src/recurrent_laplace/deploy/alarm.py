@@ -107,7 +107,7 @@ class ShiftAlarm:
     Made by `ShiftAlarm.fit`. A reset of the belief (`reading.step == 1`) restarts the alarm.
 
     ```python
-    alarm = rl.ShiftAlarm.fit(episodes, false_alarm_rate=0.01)
+    alarm = rl.ShiftAlarm.fit(episodes, false_alarm_rate=0.05)
     now = alarm.step(monitor.step(x), reward=reward)   # reward: of the action before x
     if now.alarm:
         monitor.reset()

@@ -28,7 +28,8 @@ def export(
     rl.export("step.jaxexport", posterior)
 
     # elsewhere, without this package:
-    step = jax.export.deserialize(open("step.jaxexport", "rb").read())
+    with open("step.jaxexport", "rb") as file:
+        step = jax.export.deserialize(bytearray(file.read()))
     state = [jnp.zeros(a.shape, a.dtype) for a in step.in_avals[:-2]]
     *state, entropy, kl, mahalanobis, mean, stddev = step.call(*state, x, True)
     ```
