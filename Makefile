@@ -31,7 +31,8 @@ test-interop: .venv/stamp-test .venv/stamp-interop
 test-slow: .venv/stamp-test .venv/stamp-browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-lint: .venv/stamp-lint
+# With the other libraries, whose types it checks ours against.
+lint: .venv/stamp-lint .venv/stamp-interop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
