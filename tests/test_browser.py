@@ -1,12 +1,20 @@
 """The page in a real browser: Debian's Chromium, headless."""
 
+import contextlib
 import shutil
 
+import jax
+import numpy as np
+import polars as pl
 import pytest
 from paper_runs import paper_frames
 
+import recurrent_laplace as rl
+from recurrent_laplace.deploy.recording import Episode
 from recurrent_laplace.report import page as pages
 from recurrent_laplace.report.figures import FIGURES
+from recurrent_laplace.report.monitor import write_monitor_page
+from recurrent_laplace.report.shiftbench import write_shift_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -36,21 +44,29 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(params=[(1280, "light"), (390, "light"), (390, "dark")], ids=lambda p: f"{p[0]}-{p[1]}")
-def page(request, browser, written):
-    """The page, opened from disk, of which nothing may be complained about or asked for."""
-    width, scheme = request.param
+SCREENS = [(1280, "light"), (390, "light"), (390, "dark")]
+
+
+@contextlib.contextmanager
+def opened(browser, path, width, scheme):
+    """A page, opened from disk, of which nothing may be complained about or asked for."""
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = context.new_page()
     said, asked = [], []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda wanted: asked.append(wanted.url))
-    page.goto(written.as_uri())
+    page.goto(path.as_uri())
     yield page
     context.close()
     assert not said
-    assert {url for url in asked if not url.startswith("data:")} == {written.as_uri()}
+    assert {url for url in asked if not url.startswith("data:")} == {path.as_uri()}
+
+
+@pytest.fixture(params=SCREENS, ids=lambda p: f"{p[0]}-{p[1]}")
+def page(request, browser, written):
+    with opened(browser, written, *request.param) as page:
+        yield page
 
 
 def test_figures_are_seen(page):
@@ -124,3 +140,78 @@ def test_it_prints_without_navigation(browser, written):
     assert page.locator("#figure-15 img").is_visible()
     assert page.pdf(format="A4").startswith(b"%PDF")
     page.close()
+
+
+# The pages of an agent that was watched, and of worlds that change.
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A page of three short episodes, of an agent with a name that is none."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    memory = rl.Memory(rl.GRU(2, 4, key=keys[0]))
+    policy, value = rl.Affine.init(4, 3, key=keys[1]), rl.Affine.init(4, 1, key=keys[2])
+    monitor = rl.Monitor(
+        rl.LaplacePosterior(memory),
+        policy=lambda z, seen: policy(z),
+        value=lambda z, seen: value(z),
+        streams=3,
+    )
+    inputs = jax.random.normal(keys[3], (8, 3, 2))
+    readings = [monitor.step(x) for x in inputs]
+    episodes = [
+        Episode.of(
+            list(inputs[:, i]),
+            [0, 1] * 4,
+            [0.0, 1.0] * 4,
+            [jax.tree.map(lambda leaf, i=i: leaf[i], reading) for reading in readings],
+        )
+        for i in range(3)
+    ]
+    out = tmp_path_factory.mktemp("watched") / "monitor.html"
+    write_monitor_page(out, monitor, episodes, name=EVIL, place=EVIL, command=EVIL)
+    return out
+
+
+@pytest.fixture(scope="module")
+def shifts(tmp_path_factory):
+    """A page of two shifts and three scores, of two agents."""
+    random = np.random.default_rng(0)
+    rows = [
+        {
+            **{"seed": seed, "shift": shift, "score": score, "base_rate": 0.5, "early": 0.0},
+            **{name: random.uniform() for name in ("auroc", "aupr", "fpr95", "missed", "false_alarms")},
+            **{"auroc_low": 0.1, "auroc_high": 0.9, "delay": 3.0},
+            **{"return_kept": 1.0, "return_reset": 2.0 + random.uniform()},
+        }
+        for seed in range(2)
+        for shift in ("moved", "new_task")
+        for score in ("combined alarm", "TD error", EVIL)
+    ]
+    out = tmp_path_factory.mktemp("shifts") / "shiftbench.html"
+    write_shift_page(out, pl.DataFrame(rows), task="gridworld", agents=2, command=EVIL)
+    return out
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.mark.parametrize("name", ["watched", "shifts"])
+def test_other_pages(name, screen, browser, request):
+    with opened(browser, request.getfixturevalue(name), *screen) as page:
+        assert page.title() != "broken"
+        assert page.locator("script").count() == 0
+        assert page.get_by_text(EVIL).first.is_visible()
+        widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        assert widths[0] <= widths[1]
+        links = page.locator("nav a")
+        assert links.count() >= 4
+        for index in range(links.count()):
+            links.nth(index).click()
+            assert 0 <= page.locator(links.nth(index).get_attribute("href")).bounding_box()["y"] < 844
+        pictures = page.locator("figure img")
+        assert pictures.count() == (4 if name == "watched" else 0)
+        for index in range(pictures.count()):
+            picture = pictures.nth(index)
+            picture.scroll_into_view_if_needed()
+            assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
+            assert picture.get_attribute("alt").startswith(("All episodes: ", "Episode "))
+        page.keyboard.press("Tab")
