@@ -28,6 +28,7 @@ def command(*args: str) -> subprocess.CompletedProcess:
     return subprocess.run([program, *args], capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.slow
 def test_bench_writes_the_rows(tmp_path):
     out = tmp_path / "rows.json"
     names = ["rnn", "dense-sum"]

@@ -120,6 +120,7 @@ OWN_BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "block"), OWN_BLOCKS, ids=[page for page, _ in OWN_BLOCKS])
 def test_page_example(page, block, monkeypatch, tmp_path, capsys):
     monkeypatch.syspath_prepend(ROOT / "examples")

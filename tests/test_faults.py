@@ -339,6 +339,7 @@ def test_interrupted_run_is_finished_as_if_it_never_was(here, partial, uninterru
 # Company.
 
 
+@pytest.mark.slow
 def test_second_process_is_refused_and_the_first_gives_the_same_bits(child, here, uninterrupted, tmp_path):
     process = child(*TRAIN, "--out", tmp_path)
     read_until(process, "compiling")
@@ -589,6 +590,7 @@ def assert_intact(run: Path) -> None:
     assert len(updates) >= max(there)
 
 
+@pytest.mark.slow
 def test_full_disk_keeps_what_there_is_and_resumes_when_there_is_space(
     child, here, interruption, uninterrupted, tmp_path
 ):
@@ -605,6 +607,7 @@ def test_full_disk_keeps_what_there_is_and_resumes_when_there_is_space(
         assert_finished_as(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_limited_file_size_keeps_what_there_is_and_resumes_without_it(child, here, partial, uninterrupted):
     before = listing(partial, ("metrics.parquet", *TOUCHED))
     # More than the first metrics, less than a state.

@@ -587,6 +587,7 @@ def test_learning_rate_falls_linearly_from_first_to_last():
     assert_close(rates, [0.4, 0.34, 0.28, 0.22, 0.16, 0.1, 0.1])
 
 
+@pytest.mark.slow
 def test_steps_have_the_size_of_the_learning_rate():
     """AdamW's first step moves every weight by the rate, whatever its gradient, if that is not tiny."""
     for updates, rate in ((1, 3e-3), (4, 3e-3)):
@@ -757,6 +758,7 @@ def test_seeds_begin_as_they_would_on_their_own():
     assert alone.update == 0
 
 
+@pytest.mark.slow
 def test_one_call_and_many_are_the_same_training():
     seed = healthy_seed()
     state, metrics, counts = in_chunks(REGRESSION, seeds_of(starts(), seed))

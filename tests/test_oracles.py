@@ -488,6 +488,7 @@ def test_draws_that_follow_the_pulls_are_the_sum_over_all_ways():
     assert_close(jnp.sum(jnp.exp(belief.log_chances), axis=-1), np.ones(4096))
 
 
+@pytest.mark.slow
 def test_draws_that_follow_the_pulls_hold_where_those_at_once_do_not():
     """Two good arms that fail half the time, one tried twice as often."""
     counts = np.array([60, 25, 0, 0, 0]), np.array([65, 30, 3, 2, 1])

@@ -190,6 +190,7 @@ def test_report_writes_figures_and_page(few, tmp_path, capsys):
     assert all(re.match(r"data:image/svg\+xml;base64,[\w+/]{100}", str(p["src"])) for p in elements.of("img"))
 
 
+@pytest.mark.slow
 def test_report_to_another_file(few, tmp_path):
     out = tmp_path / "elsewhere.html"
     assert write_report(tmp_path, out) == out

@@ -87,6 +87,7 @@ def test_only_takes_ancestors_along_and_leaves_the_optional_out():
         whole.only(("posthock",))
 
 
+@pytest.mark.slow
 def test_the_papers_grid_has_the_papers_counts():
     jobs = read_plan(*load_sweep("reproduce-paper")).jobs
     for task in ("regression", "bandit", "gridworld"):

@@ -106,6 +106,7 @@ def test_value_of_a_reward_to_come_is_discounted():
 # Policies
 
 
+@pytest.mark.slow
 @each_posterior
 def test_the_action_that_pays_is_chosen(posterior):
     experience = learned(posterior)["reward-by-action"]

@@ -293,6 +293,7 @@ def test_resume_begins_a_run_that_is_not_there(tmp_path, command):
 # Several seeds.
 
 
+@pytest.mark.slow
 def test_several_seeds_are_the_single_runs(several_seeds, regression, command, tmp_path):
     frame = pl.read_parquet(several_seeds / "metrics.parquet")
     assert frame["seed"].unique().sort().to_list() == [0, 1, 2]

@@ -33,6 +33,7 @@ def shifted(base, shift):
     return jax.jit(jax.vmap(lambda key: walk(task, key)))(KEYS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [GRID, BANDIT], ids=["gridworld", "bandit"])
 def test_until_the_change_nothing_is_different(base):
     same = shifted(base, "none")

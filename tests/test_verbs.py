@@ -363,6 +363,7 @@ def test_mistakes_in_tasks(args, words, command, tmp_path, monkeypatch):
     refused(command("tasks", *args), *words)
 
 
+@pytest.mark.slow
 def test_monitor_writes_a_page_of_a_run(command, grid, tmp_path):
     done = command("monitor", "--run", grid, "--episodes", 3, "--steps", 6, "--out", tmp_path / "m.html")
     assert done.code == 0, done.err
