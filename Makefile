@@ -25,7 +25,7 @@ test: .venv/stamp-test
 # Against the libraries themselves. They are imported first, so that no test can skip for want of one.
 test-interop: .venv/stamp-test .venv/stamp-interop
 	$(BIN)/python -c "import torch, sb3_contrib, flax, gymnax, gymnasium"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m interop
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m interop tests/test_interop_*.py tests/test_examples.py
 
 # Sweeps in real processes, examples, and the page in a browser (Debian's chromium, if it is there).
 test-slow: .venv/stamp-test .venv/stamp-browser

@@ -21,7 +21,6 @@ EXPECTED = {
 }
 OTHER_LIBRARIES = {
     "flax_agent": r"^largest difference from Flax's own .*: \de-0\d$",
-    "sb3_alarm": r"^the pole changed at step 40; alarm: at step \d+$",
     "sb3_uncertainty": r"^ *50 +-?\d+\.\d+ +\d",
     "torch_lstm": r"^largest difference from torch's own .*: \de-0\d$",
 }
