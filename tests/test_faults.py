@@ -325,6 +325,7 @@ def wait_for_checkpoint(run: Path, update: int, process: subprocess.Popen) -> No
 # Ctrl-C.
 
 
+@pytest.mark.slow
 def test_interrupt_stores_and_says_how_to_go_on(interruption):
     run, done = interruption
     line = sentence(done, f"stopped at update 1 of {UPDATES}", "--resume", code=130)
@@ -358,6 +359,7 @@ def test_second_process_is_refused_and_the_first_gives_the_same_bits(child, here
 # What is not finite.
 
 
+@pytest.mark.slow
 def test_divergence_stops_and_keeps_the_last_good_state(here, tmp_path):
     # The step size grows by 1e5 with each update: it takes some of them to leave what float32 can hold.
     steps = ("--learning-rate", "1e-9", "--final-learning-rate", "1e7", "--updates", "100")
@@ -381,6 +383,7 @@ def test_divergence_stops_and_keeps_the_last_good_state(here, tmp_path):
     assert listing(run, ignore=("log.txt", "provenance.json")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_weights_that_are_not_finite_are_no_good_state(here, tmp_path):
     # Loss and gradient of the first update are fine: it is the step that is too long for float32.

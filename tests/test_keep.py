@@ -195,6 +195,7 @@ assert "recurrent_laplace" not in sys.modules and "equinox" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_an_exported_step_runs_without_this_package(tmp_path):
     posterior = rl.LaplacePosterior(
         rl.Memory(rl.LSTM(D, 5, dtype=jnp.float32, key=KEYS[0])), accumulate="none", window=2

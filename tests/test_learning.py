@@ -811,6 +811,7 @@ def test_advance_stops_where_it_is_told():
     assert CONTROL.task.traces[0] == traces, "where to stop is data, not program"
 
 
+@pytest.mark.slow
 def test_seeds_in_one_program_are_the_seeds_on_their_own():
     models = [model_of(CONTROL, seed) for seed in (0, 1)]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
@@ -971,6 +972,7 @@ def test_training_stops_before_an_update_that_is_not_finite(kind):
     assert_same_bits(again, good)
 
 
+@pytest.mark.slow
 def test_one_seed_that_is_not_finite_stops_all_and_is_named():
     train = train_of(REGRESSION)
     seed, bad = seed_and_update(NAN_FIRST)

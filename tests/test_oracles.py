@@ -503,6 +503,7 @@ def test_draws_that_follow_the_pulls_hold_where_those_at_once_do_not():
     assert deviation[0] == pytest.approx(math.sqrt(0.48 * 0.52 / 180), rel=0.3)
 
 
+@pytest.mark.slow
 def test_entropy_of_a_bandit_is_that_of_its_best_arm():
     oracle = DirichletOracle(5, 0.3, KEY, draws=4096)
     # An estimate from 4096 draws: shares to 0.006, and a bias of 4 / 8000.

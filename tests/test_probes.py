@@ -86,6 +86,7 @@ def by_observation(experience, observation):
 # Values
 
 
+@pytest.mark.slow
 def test_value_of_a_constant_reward():
     """All that is to come, also after the last step of a task, which does not end the episode."""
     assert_learned(learned("point")["constant-reward"].value, PAY / (1 - LEARNING.discount))

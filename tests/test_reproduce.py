@@ -8,6 +8,7 @@ from recurrent_laplace.experiments.plan import read_plan
 from recurrent_laplace.experiments.presets import load_sweep
 
 
+@pytest.mark.slow
 def test_the_papers_scale_says_its_price_and_waits(tmp_path, capsys):
     main(["reproduce", "--scale", "paper", "--only", "rnn", "--out", str(tmp_path / "paper")])
     said = capsys.readouterr().out

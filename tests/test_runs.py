@@ -383,6 +383,7 @@ def test_evaluation_of_an_agent(tested, grid):
 # Other posteriors on the same weights.
 
 
+@pytest.mark.slow
 def test_posthoc_there_and_back(grid, command):
     original = pl.read_parquet(command("evaluate", grid, "--tasks", "8").path)
     written = command("posthoc", grid, "--posterior", "laplace").path

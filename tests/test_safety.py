@@ -155,6 +155,7 @@ def _long_run(posterior, inputs):
     return belief.precision(), plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["dense", "diagonal"])
 def test_a_hundred_thousand_float32_updates(covariance):
     inputs = inputs_of(100_000, jnp.float32)
