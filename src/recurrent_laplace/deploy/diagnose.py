@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from recurrent_laplace.deploy.readings import Heads, Policy, Reading, Value, check_heads, read
+from recurrent_laplace.deploy.readings import Heads, Policy, Reading, Value, check_heads, read_sequence
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import DenseGaussian, DiagonalGaussian
 from recurrent_laplace.posterior import AbstractPosterior, PointPosterior
@@ -117,15 +117,8 @@ def _readings(
     """Readings of all steps of all tasks, and the conditioning of each belief."""
 
     def of_task(inputs: Array, seen: Any) -> tuple[Reading, Array]:
-        beliefs = posterior.unroll(inputs)
-        first = jax.tree.map(lambda leaf: leaf[None], posterior.prior())
-        previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
-
-        def of_step(belief, previous, step, seen):
-            return read(belief, previous, step, heads, seen, noise)
-
-        steps = 1 + jnp.arange(len(inputs))
-        return jax.vmap(of_step)(beliefs, previous, steps, seen), _condition(beliefs)
+        reading, beliefs = read_sequence(posterior, heads, inputs, seen, noise)
+        return reading, _condition(beliefs)
 
     # One task at a time: covariances of all tasks at once would not fit.
     return jax.lax.map(lambda task: of_task(*task), (inputs, seen))

@@ -110,6 +110,22 @@ def read(
     )
 
 
+def read_sequence(
+    posterior: AbstractPosterior,
+    heads: Heads,
+    inputs: Float[Array, "T D"],
+    seen: Any,
+    noise: Float[Array, "S F"],
+) -> tuple[Reading, AbstractBelief]:
+    """The readings of a whole sequence, with a leading axis of time, and the beliefs that were read."""
+    beliefs = posterior.unroll(inputs)
+    first = jax.tree.map(lambda leaf: leaf[None], posterior.prior())
+    previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
+    steps = 1 + jnp.arange(len(inputs))
+    of_step = lambda b, p, t, s: read(b, p, t, heads, s, noise)  # noqa: E731
+    return jax.vmap(of_step)(beliefs, previous, steps, seen), beliefs
+
+
 def policy_kl(first: Any, second: Any) -> Float[Array, ""]:
     """`KL(first || second)` of two policies, by their logits or by their mean and log-stddev."""
     if isinstance(first, tuple):

@@ -12,8 +12,8 @@ from jaxtyping import Array
 from recurrent_laplace.deploy.diagnose import Diagnosis, diagnose
 from recurrent_laplace.deploy.monitor import Monitor
 from recurrent_laplace.deploy.readings import Reading
+from recurrent_laplace.deploy.scores import play_episodes
 from recurrent_laplace.learning.config import LearningConfig
-from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.models import Agent
 from recurrent_laplace.tasks import AbstractControlTask
 
@@ -83,28 +83,9 @@ def play_task(
     key: Array,
 ) -> tuple[Monitor, list[Episode]]:
     """An agent of ours in test problems of its task, acting as it does in evaluation, and watched."""
-
-    def play(key: Array) -> Any:
-        key_problem, key_rollout = jax.random.split(key)
-        experience, _ = rollout(
-            agent,
-            task,
-            task.sample(key_problem, test=True),
-            steps=steps,
-            samples=learning.acting_samples,
-            policy=learning.acting_policy,
-            greedy=greedy,
-            key=key_rollout,
-        )
-        inputs, embedded = agent.embed(
-            experience.observation, experience.previous_action, experience.previous_reward
-        )
-        trace, _, _ = agent.posterior.unroll_trace(inputs)
-        hidden = jax.vmap(agent.posterior.memory.cell.hidden)(trace.carries)
-        outcome = experience.action, experience.reward, experience.episode_end
-        return inputs, agent.seen(embedded, hidden), *outcome
-
-    inputs, seen, actions, rewards, ended = jax.jit(jax.vmap(play))(jax.random.split(key, episodes))
+    played = play_episodes(
+        agent, task, learning, episodes=episodes, steps=steps, test=True, greedy=greedy, key=key
+    )
     monitor = Monitor(
         agent.posterior,
         policy=agent.policy_head,
@@ -112,17 +93,17 @@ def play_task(
         streams=episodes,
     )
     readings = [
-        monitor.step(inputs[:, t], seen=jax.tree.map(lambda leaf, t=t: leaf[:, t], seen))
+        monitor.step(played.inputs[:, t], seen=jax.tree.map(lambda leaf, t=t: leaf[:, t], played.seen))
         for t in range(steps)
     ]
     return monitor, [
         Episode.of(
-            list(np.asarray(inputs[index])),
-            list(np.asarray(actions[index])),
-            list(np.asarray(rewards[index])),
+            list(np.asarray(played.inputs[index])),
+            list(np.asarray(played.experience.action[index])),
+            list(np.asarray(played.experience.reward[index])),
             [jax.tree.map(lambda leaf, i=index: leaf[i], reading) for reading in readings],
-            jax.tree.map(lambda leaf, i=index: leaf[i], seen),
-            np.asarray(ended[index]),
+            jax.tree.map(lambda leaf, i=index: leaf[i], played.seen),
+            np.asarray(played.experience.episode_end[index]),
         )
         for index in range(episodes)
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial import KDTree
 
-from recurrent_laplace.deploy.readings import Heads, Reading, read
+from recurrent_laplace.deploy.readings import Heads, Reading, read_sequence
 from recurrent_laplace.evaluation.oracles import follow
 from recurrent_laplace.evaluation.oracles.base import AbstractOracle
 from recurrent_laplace.learning.config import LearningConfig
@@ -54,11 +54,13 @@ def play_episodes(
     episodes: int,
     steps: int,
     resets: Any = None,
+    test: bool = False,
+    greedy: bool = False,
     key: Array,
 ) -> Watched:
-    """An agent in problems of a task, acting as in evaluation."""
+    """An agent in problems of a task, those for test or for training, acting as in evaluation."""
     resets = None if resets is None else jnp.asarray(resets)
-    return _play(agent, task, learning, episodes, steps, resets, key)
+    return _play(agent, task, learning, episodes, steps, resets, test, greedy, key)
 
 
 @eqx.filter_jit
@@ -69,6 +71,8 @@ def _play(
     episodes: int,
     steps: int,
     resets: Array | None,
+    test: bool,
+    greedy: bool,
     key: Array,
 ) -> Watched:
     def one(key: Array, resets: Array | None) -> Watched:
@@ -76,10 +80,11 @@ def _play(
         experience, _ = rollout(
             agent,
             task,
-            task.sample(key_problem),
+            task.sample(key_problem, test=test),
             steps=steps,
             samples=learning.acting_samples,
             policy=learning.acting_policy,
+            greedy=greedy,
             resets=resets,
             key=key_rollout,
         )
@@ -102,11 +107,7 @@ def read_episodes(agent: Agent, played: Watched) -> Reading:
 
     def of_episode(now: tuple[Array, Any]) -> Reading:
         inputs, seen = now
-        beliefs = posterior.unroll(inputs)
-        first = jax.tree.map(lambda leaf: leaf[None], posterior.prior())
-        previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
-        steps = 1 + jnp.arange(len(inputs))
-        return jax.vmap(lambda b, p, t, s: read(b, p, t, heads, s, noise))(beliefs, previous, steps, seen)
+        return read_sequence(posterior, heads, inputs, seen, noise)[0]
 
     # Whole chunks: a rest would be compiled a second time.
     chunk = chunk_size(len(played.inputs), EPISODES_AT_ONCE)
