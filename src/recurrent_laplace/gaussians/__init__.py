@@ -7,3 +7,5 @@ from recurrent_laplace.gaussians.diagonal import DiagonalGaussian as DiagonalGau
 from recurrent_laplace.gaussians.point import PointBelief as PointBelief
 from recurrent_laplace.gaussians.spectral import SpectralGaussian as SpectralGaussian
 from recurrent_laplace.gaussians.spectral import cayley_basis as cayley_basis
+from recurrent_laplace.gaussians.spectral import cayley_map as cayley_map
+from recurrent_laplace.gaussians.spectral import skew_symmetric as skew_symmetric

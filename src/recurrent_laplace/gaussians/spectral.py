@@ -8,16 +8,23 @@ from recurrent_laplace.gaussians.base import AbstractGaussian
 from recurrent_laplace.gaussians.factorization import accretive_inverse, transpose
 
 
-def cayley_basis(rotation: Float[Array, "*lead N"], size: int) -> Float[Array, "*lead F F"]:
-    """Orthogonal `U = (I - A)(I + A)^-1` with `A = L - L^T`, `L` strictly lower triangular.
-
-    `rotation` holds the `F (F - 1) / 2` entries of `L`, row by row. (Paper, appendix on the VRNN.)
-    """
+def skew_symmetric(entries: Float[Array, "*lead N"], size: int) -> Float[Array, "*lead F F"]:
+    """`A = L - L^T`, with the `F (F - 1) / 2` entries of the strictly lower triangular `L` row by row."""
     rows, columns = np.tril_indices(size, -1)
-    lower = jnp.zeros((*rotation.shape[:-1], size, size), rotation.dtype).at[..., rows, columns].set(rotation)
-    eye = jnp.eye(size, dtype=rotation.dtype)
+    lower = jnp.zeros((*entries.shape[:-1], size, size), entries.dtype).at[..., rows, columns].set(entries)
+    return lower - transpose(lower)
+
+
+def cayley_map(skew: Float[Array, "*lead F F"]) -> Float[Array, "*lead F F"]:
+    """Orthogonal `U = (I - A)(I + A)^-1` of skew-symmetric `A`."""
+    eye = jnp.eye(skew.shape[-1], dtype=skew.dtype)
     # (I - A)(I + A)^-1 = (2 I - (I + A))(I + A)^-1.
-    return 2 * accretive_inverse(eye + lower - transpose(lower)) - eye
+    return 2 * accretive_inverse(eye + skew) - eye
+
+
+def cayley_basis(rotation: Float[Array, "*lead N"], size: int) -> Float[Array, "*lead F F"]:
+    """The Cayley map of `skew_symmetric(rotation, size)`. (Paper, appendix on the VRNN.)"""
+    return cayley_map(skew_symmetric(rotation, size))
 
 
 class SpectralGaussian(AbstractGaussian):

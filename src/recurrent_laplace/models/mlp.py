@@ -102,34 +102,32 @@ class Head(eqx.Module):
         """The first layer of the normalised `(z, seen)`, which are never put side by side.
 
         What is seen is the same for all draws of z, so its share is computed once; and since the norm is
-        affine but for the row's two moments, it moves behind the product:
-        `W (g (x - m) / s + b) = ((W g) x - m (W g) 1) / s + W b`.
+        affine but for the row's deviation, it moves into the weights:
+        `W (g (x - m) / s + b) = V x / s + W b`, where V is `W g` less the mean of each of its rows.
         """
         first = self.mlp.layers[0]
         weight, bias = first.weight, first.bias
         assert bias is not None
         if self.norm is not None:
             weight, bias = weight * self.norm.weight, bias + weight @ self.norm.bias
+            weight = weight - jnp.mean(weight, axis=-1, keepdims=True)
         size = z.shape[-1]
         out = z @ weight[:, :size].T
         if seen is not None:
             out = out + seen @ weight[:, size:].T
-        if self.norm is None:
-            return out + bias
-        mean, variance = _joint_moments(z, seen)
-        return (out - mean * jnp.sum(weight, axis=-1)) * jax.lax.rsqrt(variance + EPSILON) + bias
+        if self.norm is not None:
+            out = out * jax.lax.rsqrt(_joint_variance(z, seen) + EPSILON)
+        return out + bias
 
 
-def _joint_moments(z: Array, seen: Array | None) -> tuple[Array, Array]:
-    """Mean and variance of the rows of `(z, seen)`, each of shape `(*lead, 1)`."""
+def _joint_variance(z: Array, seen: Array | None) -> Array:
+    """Variance of the rows of `(z, seen)`, of shape `(*lead, 1)`."""
     mean, variance = _moments(z)
     if seen is None:
-        return mean, variance
+        return variance
     seen_mean, seen_variance = _moments(seen)
     share = z.shape[-1] / (z.shape[-1] + seen.shape[-1])
-    apart = seen_mean - mean
-    joint = share * variance + (1 - share) * seen_variance + share * (1 - share) * apart**2
-    return mean + (1 - share) * apart, joint
+    return share * variance + (1 - share) * seen_variance + share * (1 - share) * (seen_mean - mean) ** 2
 
 
 def _moments(x: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.cells import Affine, Memory
 from recurrent_laplace.errors import check_choice, check_number
-from recurrent_laplace.gaussians import DiagonalGaussian, SpectralGaussian, cayley_basis
+from recurrent_laplace.gaussians import DiagonalGaussian, SpectralGaussian, cayley_map, skew_symmetric
 from recurrent_laplace.posterior.base import AbstractReadPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
 
@@ -72,7 +72,14 @@ class VariationalPosterior(AbstractReadPosterior):
         log_eigenvalues = jnp.clip(self.log_eigenvalue_head(h), *LOG_EIGENVALUE_RANGE)
         if self.rotation_head is None:
             return DiagonalGaussian(mean, jnp.exp(-log_eigenvalues))
-        return SpectralGaussian(mean, log_eigenvalues, cayley_basis(self.rotation_head(h), mean.shape[-1]))
+        return SpectralGaussian(mean, log_eigenvalues, cayley_map(self._skew(self.rotation_head, h)))
+
+    def _skew(self, head: Affine, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F F"]:
+        """`skew_symmetric(head(h))`, by scattering the few weights and not the many outputs."""
+        size = self.memory.feature_size
+        assert head.bias is not None
+        weight = skew_symmetric(head.weight.T, size)
+        return jnp.einsum("...h,hfg->...fg", h, weight) + skew_symmetric(head.bias, size)
 
     def cost(self, steps: int, batch: int = 1) -> Cost:
         h, f = self.memory.cell.hidden_size, self.memory.feature_size
@@ -80,6 +87,6 @@ class VariationalPosterior(AbstractReadPosterior):
         numbers = 2 * f
         if self.rotation_head is not None:
             # The head; an inverse by halves; its blocks, and the basis itself.
-            per_step += h * f * (f - 1) // 2 + f**3
-            numbers += f * (f - 1) // 2 + 4 * f * f
+            per_step += h * f * f + f**3
+            numbers += 5 * f * f
         return unroll_cost(self.memory, steps, batch, per_step, numbers)
