@@ -312,6 +312,26 @@ def test_vmap_is_a_loop(covariance, accumulate, window):
         assert_close(first[i].mean, single[0].mean)
 
 
+@pytest.mark.parametrize("window", [1, 3])
+def test_seeds_and_tasks_batch_together(window, monkeypatch):
+    """Weights with an axis of their own, around tasks that share them; several chunks of Jacobians."""
+    monkeypatch.setattr(curvature_module, "WORKING_SET", 4 * H * H * 8)
+    keys = jax.random.split(jax.random.key(3), 2)
+    inputs = jax.random.normal(jax.random.key(1), (2, 4, T, D))
+
+    def unroll(key, inputs):
+        cell, readout = jax.random.split(key)
+        memory = rl.Memory(rl.LSTM(D, H, dtype="float64", key=cell), F, key=readout)
+        return jax.vmap(rl.LaplacePosterior(memory, window=window).unroll)(inputs)
+
+    batched = jax.jit(jax.vmap(unroll))(keys, inputs)
+    for seed in range(2):
+        single = jax.jit(unroll)(keys[seed], inputs[seed])
+        assert_close(batched[seed].precision(), single.precision())
+        one_task = jax.jit(unroll)(keys[seed], inputs[seed, 1:2])
+        assert_close(batched[seed, 1].precision(), one_task[0].precision())
+
+
 def test_first_reset_changes_nothing_and_a_reset_starts_again():
     posterior = rl.LaplacePosterior(memory_of("lstm", True), accumulate="mean_and_precision", window=3)
     inputs = inputs_of()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import recurrent_laplace as rl
-from recurrent_laplace.tasks.shifts import SHIFTS, Shifted
+from recurrent_laplace.tasks.shifts import SHIFTS, Shifted, shifted_pairs, shifts_of
 
 GRID, BANDIT = rl.Gridworld(size=3, episode_length=50), rl.DirichletBandit(arms=4)
 AT, T = 6, 12
@@ -37,13 +37,13 @@ def shifted(base, shift):
 @pytest.mark.parametrize("base", [GRID, BANDIT], ids=["gridworld", "bandit"])
 def test_until_the_change_nothing_is_different(base):
     same = shifted(base, "none")
-    for shift in SHIFTS:
+    for shift in shifts_of(base):
         if shift in ("support", "prior"):
             continue
         _, _, outcomes = shifted(base, shift)
         for old, new in zip(*map(jax.tree.leaves, (same[2], outcomes)), strict=True):
             np.testing.assert_array_equal(old[:, :AT], new[:, :AT])
-        if shift not in ("none", "new_task"):
+        if shift not in ("none", "new_task", "horizon"):
             rest = zip(*map(jax.tree.leaves, (same[2], outcomes)), strict=True)
             assert any((old[:, AT:] != new[:, AT:]).any() for old, new in rest), shift
 
@@ -101,3 +101,36 @@ def test_bad_input():
         Shifted(base=GRID, shift="tilt").check()
     with pytest.raises(ValueError, match="base must be a gridworld or a bandit"):
         Shifted(base=rl.Regression(), shift="moved").check()
+
+
+def test_every_shift_is_for_something():
+    assert set(shifts_of(GRID)) | set(shifts_of(rl.Regression())) == set(SHIFTS)
+    with pytest.raises(ValueError, match="shift must be one of"):
+        Shifted(base=GRID, shift="function_class").check()
+    with pytest.raises(ValueError, match="shift must be one of"):
+        shifted_pairs(rl.Regression(), "slips", KEYS[0], steps=T, at=AT)
+
+
+def test_functions_change_as_said():
+    task = rl.Regression()
+    pairs = {
+        shift: jax.vmap(lambda key, shift=shift: shifted_pairs(task, shift, key, steps=T, at=AT))(KEYS)
+        for shift in shifts_of(task)
+    }
+    x, y = pairs["none"]
+    for shift, (other_x, other_y) in pairs.items():
+        np.testing.assert_array_equal(other_x, x)
+        if shift not in ("support", "prior", "function_class", "new_task"):
+            np.testing.assert_array_equal(other_y[:, :AT], y[:, :AT])
+        same_later = (other_y[:, AT:] == y[:, AT:]).mean()
+        assert same_later == 1 if shift in ("none", "horizon") else same_later < 0.1, shift
+    np.testing.assert_allclose(pairs["support"][1], 2 * y, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(pairs["function_class"][1], jnp.sign(y))
+    # One cosine: its square has mean 1/2 and never exceeds 1.
+    alone = np.asarray(pairs["prior"][1])
+    assert np.abs(alone).max() <= 1
+    assert (alone**2).mean() == pytest.approx(0.5, abs=0.05)
+    noise = (pairs["observation_noise"][1] - y)[:, AT:]
+    assert noise.std() == pytest.approx(0.5, abs=0.03)
+    # Another function of the same prior.
+    assert pairs["moved"][1][:, AT:].std() == pytest.approx(float(y.std()), rel=0.1)

@@ -16,9 +16,8 @@ from recurrent_laplace.errors import check_choice
 from recurrent_laplace.experiments.models import load_model
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import write_table
-from recurrent_laplace.models import Agent
-from recurrent_laplace.tasks import AbstractBandit, Gridworld
-from recurrent_laplace.tasks.shifts import SHIFTS
+from recurrent_laplace.tasks import AbstractBandit, Gridworld, Regression
+from recurrent_laplace.tasks.shifts import shifts_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,11 +29,11 @@ class ShiftBench:
     """
 
     run: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]
-    """Directories of runs of one configuration, on a gridworld or a bandit; every seed is an agent."""
+    """Directories of runs of one configuration, on regression, a gridworld or a bandit; every seed counts."""
     task: str | None = None
     """Name of the task, to be sure that the runs are of it."""
-    shifts: tuple[str, ...] = tuple(name for name in SHIFTS if name != "none")
-    """What changes."""
+    shifts: tuple[str, ...] = ()
+    """What changes; all that can, by default."""
     out: Path = Path("shiftbench.html")
     """File to write the page to; the table is put beside it, as parquet."""
     config: OmitArgPrefixes[ShiftConfig]
@@ -45,8 +44,6 @@ def main(argv: list[str]) -> None:
     with session():
         default = ShiftBench(run=tyro.MISSING, config=ShiftConfig())
         chosen = parse(ShiftBench, argv, verb="shiftbench", default=default)
-        for shift in chosen.shifts:
-            check_choice("shifts", shift, tuple(SHIFTS))
         if not chosen.run:
             raise ValueError("run must name at least one directory; got none.")
         if not chosen.out.parent.is_dir() or chosen.out.is_dir():
@@ -55,31 +52,33 @@ def main(argv: list[str]) -> None:
         config = directories[0].run.config
         if chosen.task is not None:
             check_choice("task", chosen.task, (config.task.name,))
-        if not isinstance(config.task, Gridworld | AbstractBandit):
+        if not isinstance(config.task, Gridworld | AbstractBandit | Regression):
             raise ValueError(
-                f"{chosen.run[0]} is a run of {config.task.name}: only gridworlds and bandits shift."
+                f"{chosen.run[0]} is a run of {config.task.name}: regression, gridworlds and bandits shift."
             )
-        agents = []
+        shifts = chosen.shifts or tuple(name for name in shifts_of(config.task) if name != "none")
+        for shift in shifts:
+            check_choice("shifts", shift, shifts_of(config.task))
+        models = []
         for directory in directories:
             if directory.run.configuration != directories[0].run.configuration:
                 raise ValueError(f"{directory.path} is of another configuration than {directories[0].path}.")
-            agents += [load_model(directory, seed_index=index) for index in range(directory.run.seeds)]
-        agents = [agent for agent in agents if isinstance(agent, Agent)]
+            models += [load_model(directory, seed_index=index) for index in range(directory.run.seeds)]
         with Console(stderr=True).status("clean episodes") as status:
             frame = shiftbench(
-                agents, config.task, config.learning, chosen.config, shifts=chosen.shifts, say=status.update
+                models, config.task, config.learning, chosen.config, shifts=shifts, say=status.update
             )
         from recurrent_laplace.report.shiftbench import summarise, write_shift_page
 
         summary = summarise(frame)
         console = Console()
         table = Table(
-            "score", *(name.replace("_", " ") for name in chosen.shifts), title="AUROC, mean over agents"
+            "score", *(name.replace("_", " ") for name in shifts), title="AUROC, mean over networks"
         )
         for row in summary.iter_rows(named=True):
-            table.add_row(row["score"], *(f"{row[name]:.2f}" for name in chosen.shifts))
+            table.add_row(row["score"], *(f"{row[name]:.2f}" for name in shifts))
         console.print(table)
         write_table(chosen.out.with_suffix(".parquet"), frame)
         command = shlex.join(["recurrent-laplace", "shiftbench", *argv])
-        write_shift_page(chosen.out, frame, task=config.task.name, agents=len(agents), command=command)
+        write_shift_page(chosen.out, frame, task=config.task.name, agents=len(models), command=command)
     print(chosen.out)

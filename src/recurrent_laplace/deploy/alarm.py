@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -13,42 +13,55 @@ from recurrent_laplace.deploy.readings import Reading
 from recurrent_laplace.deploy.recording import Episode
 from recurrent_laplace.errors import check_choice, check_number
 
-SIGNALS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "td_error": np.abs,
-    "value_stddev": np.asarray,
-    "value_moved": np.abs,
-    "value": np.negative,
-    "policy_moved": np.asarray,
-    "policy_disagreement": np.asarray,
-    "policy_entropy": np.asarray,
-    "kl": np.asarray,
-    "mahalanobis": np.asarray,
-    "entropy": np.asarray,
-}
-"""What can be watched, and the sign that a change is expected to have, fixed before any data is seen."""
-
-POSITIVE = (
-    "td_error",
-    "value_stddev",
-    "value_moved",
-    "policy_moved",
-    "policy_disagreement",
-    "kl",
-    "mahalanobis",
-)
-"""Signals that are never negative, and are looked at as logarithms."""
-
-WITH_REWARDS = ("td_error", "value_stddev", "value_moved", "policy_moved", "policy_entropy", "value")
-WITHOUT_REWARDS = WITH_REWARDS[1:]
-
 SMALLEST = 1e-6
 """Added before a logarithm is taken."""
+
+
+def _log_size(values: np.ndarray) -> np.ndarray:
+    return np.log(np.abs(values) + SMALLEST)
+
+
+class Signal(NamedTuple):
+    """Something to watch: a number of each step, what of it is larger when the world has changed, and what
+    clean values it is compared with: those of the same step, or those after a like value of the agent.
+    """
+
+    source: str
+    larger: Callable[[np.ndarray], np.ndarray]
+    given: Literal["step", "value"]
+
+
+SIGNALS = {
+    "td_drop": Signal("td_error", np.negative, "step"),
+    "td_error": Signal("td_error", _log_size, "step"),
+    "td_drop_for_value": Signal("td_error", np.negative, "value"),
+    "value_drop": Signal("value_moved", np.negative, "value"),
+    "value_moved": Signal("value_moved", _log_size, "step"),
+    "value_stddev": Signal("value_stddev", _log_size, "step"),
+    "value": Signal("value", np.negative, "value"),
+    "policy_moved": Signal("policy_moved", _log_size, "value"),
+    "policy_disagreement": Signal("policy_disagreement", _log_size, "step"),
+    "policy_entropy": Signal("policy_entropy", np.asarray, "value"),
+    "kl": Signal("kl", _log_size, "step"),
+    "mahalanobis": Signal("mahalanobis", _log_size, "step"),
+    "entropy": Signal("entropy", np.asarray, "step"),
+}
+"""What can be watched, with signs that were fixed before any data was seen: a world that has changed is
+worse than expected, moves the belief, and leaves it less sure."""
+
+WITHOUT_REWARDS = ("value_drop", "value", "policy_moved", "policy_entropy")
+WITH_REWARDS = ("td_drop", "td_error", "td_drop_for_value", *WITHOUT_REWARDS)
+
 NEIGHBOURS = 2
-"""A step is standardised by its own clean values and those of so many steps before and after."""
+"""A step is compared with clean values of its own and of so many steps before and after."""
+VALUE_BINS = 12
+"""Values are alike that fall between the same quantiles of clean ones."""
 TAIL_LEVELS = np.concatenate([np.linspace(0, 0.8, 17), 1 - np.geomspace(0.18, 0.004, 16)])
-"""Of each signal, the clean quantiles that are kept; beyond the last, tails are taken to be exponential."""
+"""The clean quantiles that are kept; beyond the last, tails are taken to be exponential."""
 TAIL = 6
 """So many of the last levels tell how fast."""
+CONSTANT = 1e-9
+"""A signal that varies less says nothing."""
 MOST_SURPRISE = 20.0
 """Nats of one signal at one step: a wild one alone should not decide everything."""
 TILTS = (0.3, 0.6, 0.9)
@@ -60,8 +73,8 @@ first is a small change that lasts, the last a single step that hardly could hav
 class Alarm:
     """What the alarm says at a step; with several streams, all have a leading axis.
 
-    `score` is the sequential statistic over its threshold: 1 and more is an alarm. `since` is how many
-    steps ago the change began, by the statistic's own estimate.
+    `score` is over its threshold: more than 1 is an alarm. `since` is how many steps ago the change began,
+    as dated by the signal that says most.
     """
 
     score: Float[np.ndarray, "*lead"]
@@ -76,17 +89,22 @@ class Fit:
     signals: tuple[str, ...]
     statistic: str
     false_alarm_rate: float
-    means: Float[np.ndarray, "T K"]
-    """Of each signal at each step."""
-    stddevs: Float[np.ndarray, "T K"]
-    tails: Float[np.ndarray, "T K Q"]
-    """Quantiles of the standardised signals at each step, at `TAIL_LEVELS`."""
-    tilts: Float[np.ndarray, "N L"] = dataclasses.field(default_factory=lambda: np.zeros((1, 1)))
-    """How much likelier a nat of surprise is after a change: of each signal and their sum, by `TILTS`."""
-    log_normalizers: Float[np.ndarray, "N L"] = dataclasses.field(default_factory=lambda: np.zeros((1, 1)))
+    given: tuple[str, ...]
+    """What each signal is compared at: `"step"` or `"value"`."""
+    scales: Float[np.ndarray, " K"]
+    """The clean stddev of each signal."""
+    edges: Float[np.ndarray, " C"]
+    """Between the bins of values."""
+    tails: tuple[Float[np.ndarray, "_ Q"], ...]
+    """Of each signal over its scale, for each step or bin of values, quantiles at `TAIL_LEVELS`."""
+    tilts: Float[np.ndarray, "K L"]
+    """How much likelier a nat of surprise is after a change, by `TILTS`."""
+    log_normalizers: Float[np.ndarray, "K L"]
     """Make the tilted distributions sum to one."""
+    peaks: Float[np.ndarray, "K Q"]
+    """Quantiles of the largest statistic of each signal in a clean episode."""
     threshold: float = 1.0
-    """Of the logarithm of the statistic."""
+    """Of the score."""
     discount: float = 0.9
     source: str = ""
     """Identity of the posterior whose readings these were."""
@@ -98,11 +116,11 @@ class Fit:
 class ShiftAlarm:
     """Says when an agent's world is no longer the one of its clean episodes.
 
-    Signals of each step are turned into surprise: minus the logarithm of how many clean episodes have as
-    much at that step. From it comes the likelihood ratio of a changed world, in which one signal, or all of
-    them, are more surprising than they were. A sequential statistic of that ratio, CUSUM or
-    Shiryaev-Roberts, raises the alarm when it passes a threshold that clean episodes pass at the
-    false-alarm rate that was asked for.
+    Each signal of a step becomes surprise: minus the logarithm of how often clean episodes have as much at
+    that step, or after such a value. From it comes the likelihood ratio of a world in which this signal is
+    more surprising than it was, and from that a sequential statistic, CUSUM or Shiryaev-Roberts. How rarely
+    a clean episode reaches as much is the signal's word, in nats; the score is the sum of all words, and the
+    alarm is raised when it passes what clean episodes pass at the false-alarm rate that was asked for.
 
     Made by `ShiftAlarm.fit`. A reset of the belief (`reading.step == 1`) restarts the alarm.
 
@@ -116,9 +134,9 @@ class ShiftAlarm:
 
     def __init__(self, fit: Fit):
         self.fitted = fit
-        self._log_statistic: Any = None
+        self._log_statistics: Any = None
         self._dating: Any = None
-        self._age: Any = 0
+        self._ages: Any = None
         self._value: Any = None
 
     @classmethod
@@ -138,7 +156,7 @@ class ShiftAlarm:
         - `episodes`: of the agent in the world it knows, as recorded by a `Monitor`.
         - `false_alarm_rate`: share of clean episodes that may raise an alarm.
         - `signals`: names of `SIGNALS`; by default the predictive ones that the episodes have. Leave out
-          `td_error` to need no rewards.
+          `td_drop` and `td_error` to need no rewards.
         - `statistic`: `"cusum"` or `"shiryaev-roberts"`.
         - `discount` of the agent's value, for the TD error.
         """
@@ -149,34 +167,33 @@ class ShiftAlarm:
             raise ValueError("episodes must all come from one posterior; got several.")
         chosen = _choose_signals(episodes[0], signals)
         tables = [signal_table(episode, chosen, discount) for episode in episodes]
-        fit = fit_tables(tables, chosen, false_alarm_rate=false_alarm_rate, statistic=statistic)
+        has_value = "value" in episodes[0].steps.columns
+        given = tuple(SIGNALS[name].given if has_value else "step" for name in chosen)
+        fit = fit_tables(tables, chosen, given, false_alarm_rate=false_alarm_rate, statistic=statistic)
         return cls(dataclasses.replace(fit, discount=float(discount), source=sources.pop()))
 
     def to_json(self) -> dict[str, Any]:
         """All of it, running state included, in plain numbers and words."""
-        fit = {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self.fitted).items()
-        }
-        state = [self._log_statistic, self._dating, self._age, self._value]
-        return {"fit": fit, "state": [None if part is None else np.asarray(part).tolist() for part in state]}
+        state = (self._log_statistics, self._dating, self._ages, self._value)
+        return {"fit": _plain(vars(self.fitted)), "state": [_plain(part) for part in state]}
 
     @classmethod
     def from_json(cls, spec: dict[str, Any]) -> "ShiftAlarm":
         """What `to_json` described."""
         values: dict[str, Any] = dict(spec["fit"])
-        for name in ("means", "stddevs", "tails", "tilts", "log_normalizers"):
+        for name in ("scales", "edges", "tilts", "log_normalizers", "peaks"):
             values[name] = np.array(values[name], float)
-        values["signals"] = tuple(values["signals"])
+        values["tails"] = tuple(np.array(one, float) for one in values["tails"])
+        values["signals"], values["given"] = tuple(values["signals"]), tuple(values["given"])
         fit = Fit(**values)
-        if fit.means.shape != fit.stddevs.shape or fit.means.shape[-1] != len(fit.signals):
+        if not len(fit.signals) == len(fit.given) == len(fit.scales) == len(fit.tails) == len(fit.peaks):
             raise ValueError("the alarm's signals and their scales do not fit")
         check_choice("statistic", fit.statistic, ("cusum", "shiryaev-roberts"))
         for name in fit.signals:
             check_choice("signals", name, tuple(SIGNALS))
         alarm = cls(fit)
         state = [None if part is None else np.asarray(part) for part in spec["state"]]
-        alarm._log_statistic, alarm._dating, alarm._age, alarm._value = state
+        alarm._log_statistics, alarm._dating, alarm._ages, alarm._value = state
         return alarm
 
     def step(self, reading: Reading, reward: Any = None, ended: Any = False) -> Alarm:
@@ -189,38 +206,48 @@ class ShiftAlarm:
         if fit.source and reading.source and reading.source != fit.source:
             raise ValueError("reading is of another posterior than the one that the alarm was fitted on.")
         first = np.asarray(reading.step) == 1
-        columns = {name: _of_reading(reading, name) for name in fit.signals if name != "td_error"}
-        if "td_error" in fit.signals:
+        sources = {SIGNALS[name].source for name in fit.signals}
+        columns = {name: _of_reading(reading, name) for name in sources - {"td_error"}}
+        needs_value = "td_error" in sources or "value" in fit.given
+        value = np.asarray(_of_reading(reading, "value")) if needs_value else np.zeros(first.shape)
+        before = np.where(first, np.nan, np.zeros(first.shape) if self._value is None else self._value)
+        if "td_error" in sources:
             if reward is None:
                 raise ValueError("reward must be given to an alarm that watches the TD error; got None.")
-            before = np.zeros_like(reading.value) if self._value is None else self._value
             goes_on = fit.discount * (1 - np.asarray(ended, float))
-            error = np.asarray(reward) + goes_on * np.asarray(reading.value) - before
-            columns["td_error"] = np.where(first, 0.0, error)
-            self._value = np.asarray(reading.value)
-        row = np.stack([oriented(name, np.asarray(columns[name], float)) for name in fit.signals], axis=-1)
-        ratio = log_ratio(fit, row, np.asarray(reading.step))
-        nothing = np.full(first.shape, -np.inf)
-        before, dating = (
-            (nothing, nothing) if self._log_statistic is None else (self._log_statistic, self._dating)
-        )
-        before, dating = np.where(first, -np.inf, before), np.where(first, -np.inf, dating)
+            columns["td_error"] = np.where(first, 0.0, np.asarray(reward) + goes_on * value - before)
+        self._value = value
+        row = np.stack([*(_larger(name, columns) for name in fit.signals), before], axis=-1)
+        ratios = log_ratios(fit, row, np.asarray(reading.step))
+        if self._log_statistics is None:
+            self._log_statistics = self._dating = np.full(ratios.shape, -np.inf)
+            self._ages = np.zeros(ratios.shape, int)
+        restart = first[..., None]
         # The change is dated by CUSUM, whatever the statistic: to where it last was at zero.
-        self._age = np.where(dating <= 0, 0, self._age + 1)
-        self._dating = advance("cusum", dating, ratio)
-        self._log_statistic = advance(fit.statistic, before, ratio)
-        score = self._log_statistic / fit.threshold
-        return Alarm(score=score, alarm=score > 1, since=self._age)
+        dating = np.where(restart, -np.inf, self._dating)
+        self._ages = np.where(dating <= 0, 0, self._ages + 1)
+        self._dating = advance("cusum", dating, ratios)
+        before = np.where(restart, -np.inf, self._log_statistics)
+        self._log_statistics = advance(fit.statistic, before, ratios)
+        words = _words(fit, self._log_statistics)
+        score = words.sum(axis=-1) / fit.threshold
+        loudest = words.argmax(axis=-1)[..., None]
+        since = np.take_along_axis(self._ages, loudest, axis=-1)[..., 0]
+        return Alarm(score=score, alarm=score > 1, since=since)
 
 
 def fit_tables(
-    tables: list[Float[np.ndarray, "_ K"]],
+    tables: list[Float[np.ndarray, "_ K1"]],
     signals: tuple[str, ...],
+    given: tuple[str, ...],
     *,
     false_alarm_rate: float,
     statistic: str = "cusum",
 ) -> Fit:
-    """`ShiftAlarm.fit` on tables of signals: a row for each step, larger where a change is more likely."""
+    """`ShiftAlarm.fit` on tables of signals: a row for each step, larger where a change is more likely.
+
+    The last column is the agent's value of the step before, NaN where there was none.
+    """
     check_number("false_alarm_rate", false_alarm_rate, above=0)
     if false_alarm_rate >= 1:
         raise ValueError(f"false_alarm_rate must be below 1; got {false_alarm_rate:g}.")
@@ -232,14 +259,31 @@ def fit_tables(
             f"got {len(tables)}."
         )
     for_signals, for_threshold, for_check = (tables[start::3] for start in range(3))
-    means, stddevs = _standardisation(for_signals, signals)
+    together = np.concatenate(for_signals)
+    scales = together[:, :-1].std(axis=0)
+    for name, scale in zip(signals, scales, strict=True):
+        if scale < CONSTANT:
+            raise ValueError(f"{name} is constant in all clean episodes: it cannot be a signal.")
+    values = together[:, -1]
+    values = values[np.isfinite(values)]
+    levels = np.linspace(0, 1, VALUE_BINS + 1)[1:-1]
+    edges = np.quantile(values, levels) if len(values) else np.zeros(0)
     fit = Fit(
         signals=signals,
         statistic=statistic,
         false_alarm_rate=float(false_alarm_rate),
-        means=means,
-        stddevs=stddevs,
-        tails=_tails([_standardised(means, stddevs, table) for table in for_signals], len(means)),
+        given=given,
+        scales=scales,
+        edges=edges,
+        tails=tuple(
+            _tails_by_value([table[:, [k, -1]] for table in for_signals], scales[k], edges)
+            if how == "value"
+            else _tails_by_step([table[:, k] / scales[k] for table in for_signals])
+            for k, how in enumerate(given)
+        ),
+        tilts=np.zeros((len(signals), len(TILTS))),
+        log_normalizers=np.zeros((len(signals), len(TILTS))),
+        peaks=np.zeros((len(signals), len(TAIL_LEVELS))),
     )
     clean = np.concatenate([surprises(fit, table) for table in for_signals])
     high = np.quantile(clean, 0.95, axis=0)
@@ -247,12 +291,14 @@ def fit_tables(
     tilts = np.array(TILTS) / np.maximum(excess, 1e-6)[:, None]
     normalizers = logsumexp(tilts * clean[..., None], axis=0) - np.log(len(clean))
     fit = dataclasses.replace(fit, tilts=tilts, log_normalizers=normalizers)
-    peaks = np.sort([statistics(fit, table).max() for table in for_threshold])
+    peaks = np.stack([_statistics(fit, table).max(axis=0) for table in for_signals])
+    fit = dataclasses.replace(fit, peaks=np.quantile(peaks, TAIL_LEVELS, axis=0).T)
+    highest = np.sort([scores(fit, table).max() for table in for_threshold])
     # The smallest threshold that a fresh clean episode passes with at most this chance.
-    rank = math.ceil((len(peaks) + 1) * (1 - false_alarm_rate)) - 1
-    threshold = max(float(peaks[min(rank, len(peaks) - 1)]), 1e-6)
+    rank = math.ceil((len(highest) + 1) * (1 - false_alarm_rate)) - 1
+    threshold = max(float(highest[min(rank, len(highest) - 1)]), 1e-6)
     fit = dataclasses.replace(fit, threshold=threshold)
-    alarms = sum(bool(statistics(fit, table).max() > threshold) for table in for_check)
+    alarms = sum(bool(scores(fit, table).max() > threshold) for table in for_check)
     return dataclasses.replace(fit, checked_episodes=len(for_check), checked_false_alarms=alarms)
 
 
@@ -272,28 +318,31 @@ def _choose_signals(episode: Episode, signals: Sequence[str] | None) -> tuple[st
 def available_signals(episode: Episode) -> tuple[str, ...]:
     """The signals that an episode has the numbers for."""
     columns = set(episode.steps.columns) | ({"td_error"} if "value" in episode.steps.columns else set())
-    return tuple(name for name in SIGNALS if name in columns)
+    return tuple(name for name, signal in SIGNALS.items() if signal.source in columns)
 
 
-def signal_table(episode: Episode, signals: Sequence[str], discount: float) -> Float[np.ndarray, "T K"]:
-    """The signals of an episode, a row for each step, larger where a change is more likely."""
-    columns = {}
-    for name in signals:
-        if name == "td_error":
-            value, reward = episode.steps["value"].to_numpy(), episode.steps["reward"].to_numpy()
-            # Known with the next input: the reward of a step is that of the action before.
-            goes_on = discount * (1 - episode.steps["ended"].to_numpy().astype(float))
-            error = reward[:-1] + goes_on[:-1] * value[1:] - value[:-1]
-            columns[name] = np.concatenate([[0.0], error])
-        else:
-            columns[name] = episode.steps[name].to_numpy()
-    return np.stack([oriented(name, column) for name, column in columns.items()], axis=-1)
+def signal_table(episode: Episode, signals: Sequence[str], discount: float) -> Float[np.ndarray, "T K1"]:
+    """The signals of an episode, a row for each step, larger where a change is more likely.
+
+    The last column is the value of the step before, NaN at first or where there is none.
+    """
+    steps = episode.steps
+    sources = {SIGNALS[name].source for name in signals}
+    columns = {name: steps[name].to_numpy() for name in sources - {"td_error"}}
+    before = np.full(len(steps), np.nan)
+    if "value" in steps.columns:
+        value = steps["value"].to_numpy()
+        before[1:] = value[:-1]
+        # Known with the next input: the reward of a step is that of the action before.
+        goes_on = discount * (1 - steps["ended"].to_numpy().astype(float))
+        error = steps["reward"].to_numpy()[:-1] + goes_on[:-1] * value[1:] - value[:-1]
+        columns["td_error"] = np.concatenate([[0.0], error])
+    return np.stack([*(_larger(name, columns) for name in signals), before], axis=-1)
 
 
-def oriented(name: str, values: np.ndarray) -> np.ndarray:
-    """A signal with its sign, and as a logarithm where it is never negative."""
-    values = SIGNALS[name](values)
-    return np.log(values + SMALLEST) if name in POSITIVE else values
+def _larger(name: str, columns: dict[str, Any]) -> np.ndarray:
+    signal = SIGNALS[name]
+    return signal.larger(np.asarray(columns[signal.source], float))
 
 
 def _of_reading(reading: Reading, name: str) -> Any:
@@ -303,54 +352,51 @@ def _of_reading(reading: Reading, name: str) -> Any:
     return value
 
 
-def _standardisation(
-    tables: list[np.ndarray], signals: tuple[str, ...]
-) -> tuple[Float[np.ndarray, "T K"], Float[np.ndarray, "T K"]]:
-    """Mean and stddev of each signal at each step, neighbours included."""
+def _tails_by_step(values: list[Float[np.ndarray, " _"]]) -> Float[np.ndarray, "T Q"]:
+    """Quantiles at each step, neighbours included."""
     # A step that only a few episodes reach has too few values of its own: the last common one serves.
-    lengths = sorted(len(table) for table in tables)
-    longest = lengths[len(lengths) // 2]
-    means, stddevs = [], []
-    for t in range(longest):
-        near = np.concatenate([table[max(0, t - NEIGHBOURS) : t + NEIGHBOURS + 1] for table in tables])
-        means.append(near.mean(axis=0))
-        stddevs.append(near.std(axis=0))
-    for index, name in enumerate(signals):
-        if max(stddev[index] for stddev in stddevs) < 1e-9:
-            raise ValueError(f"{name} is constant in all clean episodes: it cannot be a signal.")
-    floor = 1e-3 * np.max(stddevs, axis=0)
-    return np.stack(means), np.maximum(np.stack(stddevs), floor)
+    lengths = sorted(len(one) for one in values)
+    near = [
+        np.concatenate([one[max(0, t - NEIGHBOURS) : t + NEIGHBOURS + 1] for one in values])
+        for t in range(lengths[len(lengths) // 2])
+    ]
+    return np.stack([np.quantile(some, TAIL_LEVELS) for some in near])
+
+
+def _tails_by_value(
+    tables: list[Float[np.ndarray, "_ 2"]], scale: float, edges: Float[np.ndarray, " C"]
+) -> Float[np.ndarray, "C1 Q"]:
+    """Quantiles for each bin of the value before."""
+    signal, value = np.concatenate(tables).T
+    known = np.isfinite(value)
+    bins = np.digitize(value[known], edges)
+    signal = signal[known] / scale
+    every = np.quantile(signal, TAIL_LEVELS)
+    rows = []
+    for index in range(len(edges) + 1):
+        some = signal[bins == index]
+        # Values that are often the same leave bins empty.
+        rows.append(np.quantile(some, TAIL_LEVELS) if len(some) else every)
+    return np.stack(rows)
 
 
 def surprises(
-    fit: Fit, table: Float[np.ndarray, "*lead K"], steps: Any = None
-) -> Float[np.ndarray, "*lead N"]:
-    """Of each signal, minus the logarithm of its tail probability in clean episodes; then their sum.
+    fit: Fit, table: Float[np.ndarray, "*lead K1"], steps: Any = None
+) -> Float[np.ndarray, "*lead K"]:
+    """Of each signal, minus the logarithm of its tail probability in clean episodes.
 
     `steps` are those of the rows, from 1; by default the last of the leading axes counts them.
     """
     steps = np.arange(1, table.shape[-2] + 1) if steps is None else np.asarray(steps)
-    standard = _standardised(fit.means, fit.stddevs, table, steps)
-    tails = fit.tails[np.clip(steps - 1, 0, len(fit.tails) - 1)]
-    # One signal at a time: all at once would be large.
-    each = [_tail_surprise(standard[..., k], tails[..., k, :]) for k in range(len(fit.signals))]
-    return np.stack([*each, sum(each)] if len(each) > 1 else each, axis=-1)
-
-
-def _tails(standard: list[np.ndarray], steps: int) -> Float[np.ndarray, "T K Q"]:
-    """Quantiles of each signal at each step, neighbours included."""
-    tails = []
-    for t in range(steps):
-        near = np.concatenate([table[max(0, t - NEIGHBOURS) : t + NEIGHBOURS + 1] for table in standard])
-        tails.append(np.quantile(near, TAIL_LEVELS, axis=0).T)
-    return np.stack(tails)
-
-
-def _standardised(means: np.ndarray, stddevs: np.ndarray, table: np.ndarray, steps: Any = None) -> np.ndarray:
-    """Signals in clean stddevs from the clean mean of their step."""
-    steps = np.arange(1, table.shape[-2] + 1) if steps is None else steps
-    place = np.clip(np.asarray(steps) - 1, 0, len(means) - 1)
-    return (table - means[place]) / stddevs[place]
+    value = table[..., -1]
+    found = []
+    for k, how in enumerate(fit.given):
+        place = np.digitize(value, fit.edges) if how == "value" else steps - 1
+        tails = fit.tails[k][np.clip(place, 0, len(fit.tails[k]) - 1)]
+        surprise = _tail_surprise(table[..., k] / fit.scales[k], tails)
+        # Without a value before there is nothing to compare with.
+        found.append(np.where(np.isnan(value), 0.0, surprise) if how == "value" else surprise)
+    return np.stack(found, axis=-1)
 
 
 def _tail_surprise(values: np.ndarray, quantiles: Float[np.ndarray, "... Q"]) -> np.ndarray:
@@ -360,7 +406,8 @@ def _tail_surprise(values: np.ndarray, quantiles: Float[np.ndarray, "... Q"]) ->
     above = np.sum(values[..., None] >= quantiles, axis=-1)
     lower, upper = np.clip(above - 1, 0, None), np.clip(above, None, len(TAIL_LEVELS) - 1)
     low, high = (_taken(quantiles, index, values.shape) for index in (lower, upper))
-    share = np.clip((values - low) / np.maximum(high - low, 1e-9), 0.0, 1.0)
+    with np.errstate(invalid="ignore"):
+        share = np.clip((values - low) / np.maximum(high - low, 1e-9), 0.0, 1.0)
     inside = surprises[lower] + share * (surprises[upper] - surprises[lower])
     # The last levels give the slope of the tail.
     span = np.maximum(quantiles[..., -1] - quantiles[..., -TAIL], 1e-3)
@@ -374,14 +421,13 @@ def _taken(quantiles: np.ndarray, index: np.ndarray, shape: tuple[int, ...]) -> 
     return np.take_along_axis(wide, index[..., None], axis=-1)[..., 0]
 
 
-def log_ratio(fit: Fit, table: np.ndarray, steps: Any = None) -> np.ndarray:
-    """Log-likelihood ratio of a step, of a changed world against the clean one.
+def log_ratios(fit: Fit, table: np.ndarray, steps: Any = None) -> Float[np.ndarray, "*lead K"]:
+    """For each signal, the log-likelihood ratio of a step, of a changed world against the clean one.
 
-    A changed world is one of many, all as likely: one signal, or their sum, is tilted upwards, by a little
-    or by much.
+    In the changed world the signal is tilted upwards, by a little or by much, all as likely.
     """
     tilted = fit.tilts * surprises(fit, table, steps)[..., None] - fit.log_normalizers
-    return logsumexp(tilted, axis=(-2, -1)) - np.log(fit.tilts.size)
+    return logsumexp(tilted, axis=-1) - np.log(len(TILTS))
 
 
 def advance(statistic: str, before: np.ndarray, ratio: np.ndarray) -> np.ndarray:
@@ -391,11 +437,32 @@ def advance(statistic: str, before: np.ndarray, ratio: np.ndarray) -> np.ndarray
     return np.logaddexp(before, 0.0) + ratio
 
 
-def statistics(fit: Fit, table: Float[np.ndarray, "*lead T K"]) -> Float[np.ndarray, "*lead T"]:
-    """The logarithm of the statistic along an episode, or many of one length."""
-    ratios = log_ratio(fit, table)
+def scores(fit: Fit, table: Float[np.ndarray, "*lead T K1"]) -> Float[np.ndarray, "*lead T"]:
+    """The score along an episode, or many of one length; an alarm where it passes `fit.threshold`."""
+    return _words(fit, _statistics(fit, table)).sum(axis=-1)
+
+
+def _statistics(fit: Fit, table: Float[np.ndarray, "*lead T K1"]) -> Float[np.ndarray, "*lead T K"]:
+    """The logarithm of each signal's statistic along an episode."""
+    ratios = log_ratios(fit, table)
     out = np.empty_like(ratios)
-    before = np.full(ratios.shape[:-1], -np.inf)
-    for t in range(ratios.shape[-1]):
-        out[..., t] = before = advance(fit.statistic, before, ratios[..., t])
+    before = np.full(ratios.shape[:-2] + ratios.shape[-1:], -np.inf)
+    for t in range(ratios.shape[-2]):
+        out[..., t, :] = before = advance(fit.statistic, before, ratios[..., t, :])
     return out
+
+
+def _words(fit: Fit, log_statistics: Float[np.ndarray, "*lead K"]) -> Float[np.ndarray, "*lead K"]:
+    """In nats, how rarely a clean episode reaches as much."""
+    return _tail_surprise(log_statistics, fit.peaks)
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

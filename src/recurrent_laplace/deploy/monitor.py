@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -71,16 +72,30 @@ class Monitor:
         self.heads = Heads(policy, value)
         self.streams = streams
         self.samples = samples
-        size, dtype = posterior.memory.feature_size, posterior.memory.dtype
-        self._noise = jax.random.normal(jax.random.key(0), (samples, size), dtype)
+        self._grows = getattr(posterior, "window", 1) is None
+        memory = posterior.memory
+        self._dtype, self._lead = memory.dtype, () if streams is None else (streams,)
+        self._shape = (*self._lead, memory.input_size or "D")
+        noise = jax.random.normal(jax.random.key(0), (samples, memory.feature_size), memory.dtype)
         self.alarm: Any = None
         """A `ShiftAlarm`, to be kept in the same file."""
         self._checked = False
-        # The heads' weights are arguments of the compiled step, their functions a part of it.
-        self._weights, functions = eqx.partition(self.heads, eqx.is_array)
-        leaves, treedef = jax.tree.flatten(functions)
-        self._functions = tuple(leaves), treedef
-        self.mind = self._fresh()
+        # Modules are taken apart here, once, and not at every step. The heads' weights are arguments of
+        # the compiled step, their functions a part of it.
+        weights, functions = eqx.partition(self.heads, eqx.is_array)
+        self._constants, constants_tree = jax.tree.flatten((posterior, weights, noise))
+        self._mind, self._mind_tree = jax.tree.flatten(self._fresh())
+        leaves, functions_tree = jax.tree.flatten(functions)
+        self._step = _make_step(constants_tree, self._mind_tree, functions_tree, tuple(leaves), streams)
+
+    @property
+    def mind(self) -> Mind:
+        """All that the streams remember."""
+        return jax.tree.unflatten(self._mind_tree, self._mind)
+
+    @mind.setter
+    def mind(self, mind: Mind) -> None:
+        self._mind = jax.tree.leaves(mind)
 
     def reset(self) -> None:
         """Forget everything, in all streams."""
@@ -92,28 +107,22 @@ class Monitor:
         `reset`, a boolean for each stream, or one for all, forgets everything before this input first.
         `seen` is handed to the heads as it is.
         """
-        x = jnp.asarray(x, self.posterior.memory.dtype)
-        lead = () if self.streams is None else (self.streams,)
-        check_shape("x", x, (*lead, self.posterior.memory.input_size or "D"))
-        if np.shape(reset) not in ((), lead):
-            raise ValueError(f"reset must be one boolean or have shape {lead}; got shape {np.shape(reset)}.")
+        x = np.asarray(x, self._dtype)
+        check_shape("x", x, self._shape)
+        reset = np.asarray(reset, bool)
+        if reset.shape != self._lead:
+            if reset.shape:
+                raise ValueError(
+                    f"reset must be one boolean or have shape {self._lead}; got shape {reset.shape}."
+                )
+            reset = np.broadcast_to(reset, self._lead)
         if not self._checked:
             one = seen if self.streams is None else jax.tree.map(lambda leaf: leaf[0], seen)
             check_heads(self.posterior, self.heads, one)
             self._checked = True
-        self._make_room()
-        reset = np.broadcast_to(np.asarray(reset, bool), lead)
-        self.mind, reading = _step(
-            self._functions,
-            self.streams is not None,
-            self.posterior,
-            self._weights,
-            self._noise,
-            self.mind,
-            x,
-            reset,
-            seen,
-        )
+        if self._grows:
+            self._make_room()
+        self._mind, reading = self._step(self._constants, self._mind, x, reset, seen)
         return dataclasses.replace(jax.device_get(reading), source=self.source)
 
     @functools.cached_property
@@ -128,7 +137,7 @@ class Monitor:
     @property
     def nbytes(self) -> int:
         """Bytes that the running state takes, the weights not counted."""
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.mind))
+        return sum(leaf.nbytes for leaf in self._mind)
 
     def _fresh(self) -> Mind:
         mind = Mind(self.posterior.init(), self.posterior.prior(), jnp.zeros((), jnp.int32))
@@ -138,10 +147,8 @@ class Monitor:
         return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], streams, axis=0), mind)
 
     def _make_room(self) -> None:
-        """Double a history that is full; only one of all history ever is."""
-        window = getattr(self.mind.state, "window", None)
-        if window is None or getattr(self.posterior, "window", 1) is not None:
-            return
+        """Double a history that is full."""
+        window = self.mind.state.window
         capacity = window.projected.shape[-2]
         if int(jnp.max(window.count)) < capacity:
             return
@@ -155,25 +162,27 @@ class Monitor:
         )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _step(
-    functions: tuple[tuple, Any],
-    many: bool,
-    posterior: AbstractPosterior,
-    weights: Heads,
-    noise: Array,
-    mind: Mind,
-    x: Array,
-    reset: Array,
-    seen: Any,
-) -> tuple[Mind, Reading]:
-    leaves, treedef = functions
-    heads = eqx.combine(weights, jax.tree.unflatten(treedef, leaves))
+@functools.lru_cache(maxsize=64)
+def _make_step(
+    constants_tree: Any, mind_tree: Any, functions_tree: Any, functions: tuple, streams: int | None
+) -> Callable[..., tuple[list[Array], Reading]]:
+    """The compiled step of all monitors of this structure: leaves of modules in, leaves and reading out."""
 
-    def one(mind: Mind, x: Array, reset: Array, seen: Any) -> tuple[Mind, Reading]:
-        state, belief, _ = posterior._update(mind.state, x, reset)
-        previous = select(reset, posterior.prior(), mind.belief)
-        step = jnp.where(reset, 0, mind.step) + 1
-        return Mind(state, belief, step), read(belief, previous, step, heads, seen, noise)
+    @jax.jit
+    def step(
+        constants: list[Array], mind: list[Array], x: Array, reset: Array, seen: Any
+    ) -> tuple[list[Array], Reading]:
+        posterior, weights, noise = jax.tree.unflatten(constants_tree, constants)
+        heads = eqx.combine(weights, jax.tree.unflatten(functions_tree, functions))
 
-    return (jax.vmap(one) if many else one)(mind, x, reset, seen)
+        def one(mind: Mind, x: Array, reset: Array, seen: Any) -> tuple[Mind, Reading]:
+            state, belief, _ = posterior._update(mind.state, x, reset)
+            previous = select(reset, posterior.prior(), mind.belief)
+            step = jnp.where(reset, 0, mind.step) + 1
+            return Mind(state, belief, step), read(belief, previous, step, heads, seen, noise)
+
+        many = one if streams is None else jax.vmap(one)
+        then, reading = many(jax.tree.unflatten(mind_tree, mind), x, reset, seen)
+        return jax.tree.leaves(then), reading
+
+    return step

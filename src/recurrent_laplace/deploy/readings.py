@@ -30,7 +30,8 @@ class Heads:
 jax.tree_util.register_dataclass(Heads, data_fields=["policy", "value"], meta_fields=[])
 
 
-class Reading(eqx.Module):
+@dataclasses.dataclass(frozen=True)
+class Reading:
     """The belief of one step, in numbers. With several streams, all have a leading axis of streams.
 
     - `entropy` of the belief, in nats; `kl` from the belief one step before (the prior, at first), and
@@ -58,7 +59,7 @@ class Reading(eqx.Module):
     policy_entropy: Float[Array, "*lead"] | None = None
     policy_disagreement: Float[Array, "*lead"] | None = None
     policy_moved: Float[Array, "*lead"] | None = None
-    source: str = eqx.field(static=True, default="")
+    source: str = ""
     """Identity of the posterior that was read."""
 
     def scalars(self) -> dict[str, Any]:
@@ -70,6 +71,13 @@ class Reading(eqx.Module):
             for name in names
             if name not in vectors and getattr(self, name) is not None
         }
+
+
+jax.tree_util.register_dataclass(
+    Reading,
+    data_fields=[field.name for field in dataclasses.fields(Reading) if field.name != "source"],
+    meta_fields=["source"],
+)
 
 
 def read(

@@ -15,7 +15,7 @@ from recurrent_laplace.evaluation.oracles import follow
 from recurrent_laplace.evaluation.oracles.base import AbstractOracle
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import Experience, rollout
-from recurrent_laplace.models import Agent
+from recurrent_laplace.models import Agent, Regressor
 from recurrent_laplace.posterior.curvature import chunk_size
 from recurrent_laplace.tasks import AbstractControlTask
 
@@ -40,7 +40,8 @@ Scores = dict[str, Float[np.ndarray, "E T"]]
 class Watched(NamedTuple):
     """Episodes of an agent, and what its memory made of them. All have leading axes of episodes and time."""
 
-    experience: Experience
+    experience: Any
+    """What was done, or the pairs that were seen."""
     inputs: Array
     seen: Any
     hidden: Array
@@ -99,10 +100,13 @@ def _play(
 
 
 @eqx.filter_jit
-def read_episodes(agent: Agent, played: Watched) -> Reading:
-    """The readings of an agent's posterior along episodes, whoever played them."""
-    posterior = agent.posterior
-    heads = Heads(agent.policy_head, agent.value_head)
+def read_episodes(model: Agent | Regressor, played: Watched) -> Reading:
+    """The readings of a model's posterior along episodes, whoever played them."""
+    posterior = model.posterior
+    if isinstance(model, Agent):
+        heads = Heads(model.policy_head, model.value_head)
+    else:
+        heads = Heads(value=model.prediction_head)
     noise = jax.random.normal(jax.random.key(0), (SAMPLES, posterior.memory.feature_size))
 
     def of_episode(now: tuple[Array, Any]) -> Reading:
@@ -118,24 +122,23 @@ def reading_scores(readings: dict[str, Reading]) -> Scores:
     """The readings of each posterior: what is the same for all of them once, the rest by name."""
     scores: Scores = {}
     for name, reading in readings.items():
-        for field in ACROSS_POSTERIORS:
-            value = np.asarray(getattr(reading, field), float)
-            scores[field] = np.abs(value) if field == "value_moved" else value
-        for field in BY_POSTERIOR:
-            scores[f"{field}, {name}"] = np.asarray(getattr(reading, field), float)
-    scores["negative value"] = -scores.pop("value")
+        there = reading.scalars()
+        scores |= {field: np.asarray(there[field], float) for field in ACROSS_POSTERIORS if field in there}
+        scores |= {
+            f"{field}, {name}": np.asarray(there[field], float) for field in BY_POSTERIOR if field in there
+        }
     return scores
 
 
 def td_errors(reading: Reading, experience: Experience, discount: float) -> Float[np.ndarray, "E T"]:
-    """Absolute TD error, known with the input after the action; zero at first.
+    """Known with the input after the action; zero at first.
 
     The value looks as far as the end of an episode inside of the task, as in training.
     """
     value, reward = np.asarray(reading.value, float), np.asarray(experience.previous_reward, float)
     goes_on = discount * (1 - np.asarray(experience.episode_end, float)[:, :-1])
     error = reward[:, 1:] + goes_on * value[:, 1:] - value[:, :-1]
-    return np.abs(np.concatenate([np.zeros((len(value), 1)), error], axis=1))
+    return np.concatenate([np.zeros((len(value), 1)), error], axis=1)
 
 
 def exact_surprise(oracle: AbstractOracle, experience: Experience) -> Float[np.ndarray, "E T"]:
@@ -174,8 +177,10 @@ class Baselines:
 
     def _two_statistics(self, inputs: Float[np.ndarray, "E T D"]) -> Float[np.ndarray, "E T"]:
         """How far the recent mean of the inputs is from the clean one, and how alike the inputs are."""
-        total = np.cumsum(np.pad(inputs - self.mean_input, ((0, 0), (1, 0), (0, 0))), axis=1)
         steps = np.arange(1, inputs.shape[1] + 1)
+        # Beyond the clean episodes, their last step serves.
+        mean_input = self.mean_input[np.minimum(steps, len(self.mean_input)) - 1]
+        total = np.cumsum(np.pad(inputs - mean_input, ((0, 0), (1, 0), (0, 0))), axis=1)
         begin = np.maximum(steps - RECENT, 0)
         count = (steps - begin)[:, None]
         drift = np.linalg.norm((total[:, steps] - total[:, begin]) / count, axis=-1)

@@ -16,6 +16,7 @@ Other cells go the direct way with a Jacobian by forward mode, and so does the d
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,36 +30,72 @@ Curvature = Callable[[Carry, Float[Array, "N W G"], Bool[Array, "N W"]], Array]
 to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`; over the state, H instead of F."""
 
 
+WORKING_SET = 2**20
+"""Bytes of Jacobians that are worked on together: enough for large products, few enough for cache."""
 CHUNK = 4
-"""Most steps that are worked on together: enough for large products, few enough for cache."""
+"""Matrices of 64 x 64 that are factorised together."""
 FEW_FEATURES = 16
 """Up to this many, a batch of outer products is faster as a sum of elementwise ones."""
 
 
-def chunk_size(steps: int, most: int = CHUNK) -> int:
+def chunk_size(steps: int, most: int) -> int:
     """The largest divisor of `steps` up to `most`: whole chunks need no padding, hence no copies."""
-    return max(size for size in range(1, most + 1) if steps % size == 0)
+    return max(size for size in range(1, min(most, steps) + 1) if steps % size == 0)
 
 
 def map_chunks(
-    function: Callable[[Array], PyTree[Array]], steps: Float[Array, "N ..."], most: int = CHUNK
+    function: Callable[[Array], PyTree[Array]], steps: Float[Array, "N ..."], most: int
 ) -> PyTree[Array]:
     """`function` of all steps, a chunk of at most `most` at a time."""
-    chunks = steps.reshape(-1, chunk_size(steps.shape[0], most), *steps.shape[1:])
-    out = jax.lax.map(function, chunks)
+    size = chunk_size(steps.shape[0], most)
+    if size == steps.shape[0]:
+        return function(steps)
+    out = jax.lax.map(function, steps.reshape(-1, size, *steps.shape[1:]))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
+
+
+def jacobians_together(hidden_size: int, dtype: Any) -> int:
+    """How many Jacobians fit into the working set."""
+    return max(WORKING_SET // (hidden_size**2 * jnp.dtype(dtype).itemsize), 1)
 
 
 def curvature_of(
     memory: Memory, *, window: int | None, diagonal: bool, over_state: bool = False
 ) -> Curvature:
-    """The best way to the curvature of this memory, with all that can be done once done."""
-    memory = jax.lax.stop_gradient(memory)
-    if over_state or not isinstance(memory.cell, AbstractGatedCell):
-        return _one_by_one(memory, diagonal, over_state)
-    if window == 1:
-        return _direct(memory, memory.cell, diagonal)
-    return _gram(memory, memory.cell, diagonal)
+    """The best way to the curvature of this memory.
+
+    Steps are steps, whichever task they belong to: `vmap` over tasks becomes more steps of one call, and
+    how many are worked on together is decided here, not by the size of the batch.
+    """
+
+    def make(memory: Memory) -> Curvature:
+        if over_state or not isinstance(memory.cell, AbstractGatedCell):
+            return _one_by_one(memory, diagonal, over_state)
+        if window == 1:
+            return _direct(memory, memory.cell, diagonal)
+        return _gram(memory, memory.cell, diagonal)
+
+    @jax.custom_batching.custom_vmap
+    def of_steps(memory: Memory, *steps: PyTree[Array]) -> Array:
+        return make(memory)(*steps)
+
+    @of_steps.def_vmap
+    def of_batch(size: int, batched: Any, memory: Memory, *steps: PyTree[Array]) -> tuple[Array, bool]:
+        has_own_memory, *is_batched = batched
+        if any(jax.tree.leaves(has_own_memory)):
+            # Seeds: each has weights of its own.
+            axes = jax.tree.map(lambda own: 0 if own else None, batched)
+            return jax.vmap(lambda memory, *steps: make(memory)(*steps), axes)(memory, *steps), True
+
+        def merged(leaf: Array, own: bool) -> Array:
+            leaf = leaf if own else jnp.broadcast_to(leaf, (size, *leaf.shape))
+            return leaf.reshape(-1, *leaf.shape[2:])
+
+        out = of_steps(memory, *jax.tree.map(merged, steps, (*is_batched,)))
+        return out.reshape(size, -1, *out.shape[1:]), True
+
+    frozen = jax.lax.stop_gradient(memory)
+    return lambda *steps: of_steps(frozen, *steps)
 
 
 def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
@@ -80,7 +117,7 @@ def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvatur
         # The scales of all steps at once: in the loop below, XLA would compute them anew for every
         # column of the Jacobian.
         scales = jax.vmap(cell.jacobian_scales)(carries, windows[:, 0])
-        return map_chunks(of_scales, scales)
+        return map_chunks(of_scales, scales, jacobians_together(h, scales.dtype))
 
     return curvature
 

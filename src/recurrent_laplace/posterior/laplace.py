@@ -24,7 +24,14 @@ from recurrent_laplace.gaussians.factorization import (
 from recurrent_laplace.posterior.accumulation import RunningSum, Window
 from recurrent_laplace.posterior.base import AbstractPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
-from recurrent_laplace.posterior.curvature import CHUNK, Curvature, chunk_size, curvature_of, map_chunks
+from recurrent_laplace.posterior.curvature import (
+    CHUNK,
+    Curvature,
+    chunk_size,
+    curvature_of,
+    jacobians_together,
+    map_chunks,
+)
 from recurrent_laplace.posterior.info import Info
 
 HISTORY_SEGMENTS = 4
@@ -346,7 +353,7 @@ class LaplacePosterior(AbstractPosterior):
             inverse = triangular_inverse(cholesky(transpose(root) @ root))
             return transpose(inverse) @ inverse
 
-        return map_chunks(of_chunk, precisions)
+        return map_chunks(of_chunk, precisions, CHUNK)
 
     @property
     def _diagonal(self) -> bool:
@@ -365,6 +372,8 @@ class LaplacePosterior(AbstractPosterior):
         return RunningSum.start(self._isotropic(self.prior_stddev**-2))
 
     def cost(self, steps: int, batch: int = 1) -> Cost:
+        check_size("steps", steps)
+        check_size("batch", batch)
         cell = self.memory.cell
         h, f = cell.hidden_size, self.memory.feature_size
         readout = 0 if self.memory.readout is None else 1
@@ -380,7 +389,8 @@ class LaplacePosterior(AbstractPosterior):
         elif self.window == 1:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
-            working = chunk_size(steps) * (h * h + f * h + outer)
+            together = chunk_size(steps * batch, jacobians_together(h, self.memory.dtype))
+            working = together * (h * h + f * h + outer) / batch
         else:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             pairs = blocks * (blocks + 1) // 2

@@ -10,15 +10,20 @@ from jaxtyping import Array, Float, Int
 
 from recurrent_laplace.errors import check_choice, check_size
 from recurrent_laplace.tasks.bandits import AbstractBandit, DirichletBandit
-from recurrent_laplace.tasks.base import AbstractControlTask, PolicyInput, Problem, State, Step
+from recurrent_laplace.tasks.base import AbstractControlTask, AbstractTask, PolicyInput, Problem, State, Step
 from recurrent_laplace.tasks.gridworld import GridProblem, Gridworld
+from recurrent_laplace.tasks.regression import Regression
 
 SHIFTS = {
     "none": "nothing changes",
     "new_task": "another problem of the same kind from the start on: inside the prior, no alarm wanted",
-    "moved": "the goal moves, or the arms swap their chances",
-    "support": "a problem that training never had: a grid without a goal, arms that all pay the same",
-    "prior": "problems from another prior: a goal next to the start, chances of another concentration",
+    "moved": "the goal moves, the arms swap their chances, or values come from another function",
+    "support": "a problem that training never had: a grid without a goal, arms that all pay the same, a "
+    "function of twice the size",
+    "prior": "problems from another prior: a goal next to the start, chances of another concentration, a "
+    "function of the fastest cosine alone",
+    "horizon": "nothing but time: more steps than training had",
+    "function_class": "a function of another kind: a step where the series crosses zero",
     "observation_noise": "noise on the observation",
     "dropped_rewards": "rewards that are paid, but not always seen",
     "remapped_actions": "every action does what another one did",
@@ -26,11 +31,20 @@ SHIFTS = {
 }
 """What can change, in words."""
 
+CONTROL_ONLY = ("dropped_rewards", "remapped_actions", "slips")
+REGRESSION_ONLY = ("function_class",)
+
 OBSERVATION_NOISE = 0.5
 DROPPED = 0.5
 SLIPS = 0.3
 PRIOR_ALPHA = 2.0
 """Concentration of a shifted Dirichlet prior: arms that hardly differ."""
+
+
+def shifts_of(task: AbstractTask) -> tuple[str, ...]:
+    """The shifts that mean something in a task."""
+    others = CONTROL_ONLY if isinstance(task, Regression) else REGRESSION_ONLY
+    return tuple(name for name in SHIFTS if name not in others)
 
 
 class ShiftedProblem(eqx.Module):
@@ -68,7 +82,7 @@ class Shifted(AbstractControlTask):
     """Steps before the change; what is about the problem as a whole holds from the start."""
 
     def check(self) -> None:
-        check_choice("shift", self.shift, tuple(SHIFTS))
+        check_choice("shift", self.shift, shifts_of(self.base))
         check_size("at", self.at)
         if not isinstance(self.base, Gridworld | AbstractBandit):
             raise ValueError(f"base must be a gridworld or a bandit; got {self.base.name!r}.")
@@ -174,3 +188,33 @@ def from_another_prior(task: AbstractControlTask, problem: Any, key: Array) -> A
     if isinstance(task, DirichletBandit):
         return jax.random.dirichlet(key, jnp.full(task.arms, PRIOR_ALPHA))
     return jax.random.beta(key, PRIOR_ALPHA, PRIOR_ALPHA, problem.shape)
+
+
+def shifted_pairs(
+    task: Regression, shift: str, key: Array, *, steps: int, at: int
+) -> tuple[Float[Array, "T 1"], Float[Array, "T 1"]]:
+    """Values of a function that change after `at` of them; what is about the function itself holds from
+    the start.
+    """
+    check_choice("shift", shift, shifts_of(task))
+    key_series, key_pairs, key_change = jax.random.split(key, 3)
+    series = task.sample(key_series)
+    match shift:
+        case "new_task":
+            series = task.sample(key_change)
+        case "support":
+            series = eqx.tree_at(lambda s: s.amplitudes, series, 2 * series.amplitudes)
+        case "prior":
+            alone = jnp.zeros_like(series.amplitudes).at[-1].set(jnp.sign(series.amplitudes[-1]))
+            series = eqx.tree_at(lambda s: s.amplitudes, series, alone)
+    x, y = task.pairs(series, key_pairs, steps)
+    match shift:
+        case "moved":
+            after = task.sample(key_change)(x)
+        case "observation_noise":
+            after = y + OBSERVATION_NOISE * jax.random.normal(key_change, y.shape)
+        case "function_class":
+            return x, jnp.sign(y)
+        case _:
+            after = y
+    return x, jnp.where(jnp.arange(steps)[:, None] < at, y, after)

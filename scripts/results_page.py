@@ -1,0 +1,35 @@
+"""The claims table and the figures of a directory of runs, for docs/results.md.
+
+    python scripts/results_page.py build/laptop --figures docs/figures
+
+prints Markdown, and writes the figures as PNG.
+"""
+
+import argparse
+from pathlib import Path
+
+from recurrent_laplace.report.claims import judge
+from recurrent_laplace.report.figures import FIGURES
+from recurrent_laplace.report.frames import load_frames
+
+
+def main() -> None:
+    """Print, and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--figures", type=Path, default=Path("docs/figures"))
+    options = parser.parse_args()
+    frames = load_frames(options.folder)
+    print("| claim | | verdict | numbers |\n|---|---|---|---|")
+    for verdict in judge(frames):
+        cells = (verdict.id, verdict.claim, f"**{verdict.verdict}**", verdict.evidence)
+        print("| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |")
+    options.figures.mkdir(parents=True, exist_ok=True)
+    print()
+    for entry in FIGURES:
+        entry.draw(frames).savefig(options.figures / f"{entry.stem}.png", dpi=90)
+        print(f"![Figure {entry.number}: {entry.title}](figures/{entry.stem}.png)\n")
+
+
+if __name__ == "__main__":
+    main()
