@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test test-interop test-slow lint format bench demo smoke docs wheel clean
+.PHONY: test test-interop test-ray test-slow lint format bench demo smoke docs wheel clean
 .DELETE_ON_ERROR:
 
 # A stamp per set of extras, so that `make demo` does not install the test suite's references.
@@ -20,19 +20,23 @@ BIN := .venv/bin
 	touch $@
 
 test: .venv/stamp-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not interop"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not interop and not ray"
 
 # Against the libraries themselves. They are imported first, so that no test can skip for want of one.
 test-interop: .venv/stamp-test .venv/stamp-interop
 	$(BIN)/python -c "import torch, sb3_contrib, flax, gymnax, gymnasium"
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m interop tests/test_interop_*.py tests/test_examples.py
 
+# Sweeps on a Ray of several nodes on this machine, which the tests kill one by one.
+test-ray: .venv/stamp-test .venv/stamp-ray
+	$(BIN)/python -m pytest -m ray tests/test_ray.py
+
 # Sweeps in real processes, examples, and the page in a browser (Debian's chromium, if it is there).
 test-slow: .venv/stamp-test .venv/stamp-browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # With the other libraries, whose types it checks ours against.
-lint: .venv/stamp-lint .venv/stamp-interop
+lint: .venv/stamp-lint .venv/stamp-interop .venv/stamp-ray
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright

@@ -24,6 +24,7 @@ LAYERS = (
     "interop",
     "benchmarks",
     "cli",
+    "__main__",
 )
 STRANGERS = {("gaussians", "cells")}
 """Layers that stand beside each other: the first may not import the second either."""

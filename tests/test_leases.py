@@ -65,6 +65,17 @@ def test_attempts_are_counted_unless_interrupted(tmp_path):
     assert leases.take("job", attempts=2)
 
 
+def test_time_at_work_is_kept(tmp_path):
+    leases = Leases(tmp_path)
+    for _ in range(2):
+        assert leases.take("job", attempts=3)
+        time.sleep(0.2)
+        leases.give_back("job")
+    assert 0.4 <= leases.entry("job").seconds < 4
+    leases.forget_attempts(["job"])
+    assert leases.entry("job").seconds >= 0.4
+
+
 def test_damage_is_said(tmp_path):
     (tmp_path / "job.json").write_text("{")
     with pytest.raises(StorageError, match="is damaged"):

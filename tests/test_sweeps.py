@@ -124,7 +124,7 @@ def test_failures_are_told_and_do_not_stop_the_others(sweep, tmp_path):
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {job.id for job in directory.plan.jobs if job.stage == "doomed"}
     status = finished(sweep(text, "--status"))
-    assert status.startswith("2 done, 0 running, 0 ready, 0 waiting, 1 failed, 1 blocked")
+    assert status.startswith("2 done, 0 running, 0 ready, 0 waiting, 1 failed, 1 blocked\n2 runs took ")
 
 
 def test_killed_workers_and_sweepers_lose_nothing(sweep, tmp_path):

@@ -6,16 +6,17 @@ from typing import Literal
 
 import tyro
 
+from recurrent_laplace.cli.executor import Executor
 from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.cli.report import draw_page
 from recurrent_laplace.cli.sweep import finish, print_total
 from recurrent_laplace.experiments.presets import load_sweep
-from recurrent_laplace.experiments.sweeper import cores, run_sweep
+from recurrent_laplace.experiments.sweeper import run_sweep
 from recurrent_laplace.experiments.sweeps import SweepDirectory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reproduce:
+class Reproduce(Executor):
     """Train, fine-tune and test the paper's agents, then draw its figures and judge its claims.
 
     The same command again continues where it stopped.
@@ -23,14 +24,10 @@ class Reproduce:
 
     scale: Literal["smoke", "laptop", "paper"] = "smoke"
     """How much: minutes (nothing is learned), an hour or so on two cores, or the paper's whole grid."""
-    only: tuple[str, ...] = ()
-    """Stages to do, with all that they hang on; all but the optional ones by default."""
     out: Path | None = None
     """Directory of the runs and of the page; runs/reproduce-SCALE by default."""
-    workers: int = dataclasses.field(default_factory=cores)
-    """Processes to work with."""
     yes: bool = False
-    """Begin without asking, where it would take days (scale paper)."""
+    """Begin without asking, where it would take years on one machine (scale paper)."""
 
 
 def main(argv: list[str]) -> None:
@@ -44,8 +41,9 @@ def main(argv: list[str]) -> None:
             print_total(directory)
             print("this is much: add --yes to begin.")
             return
+        team = options.team(directory)
         directory.write(tables)
-        run_sweep(directory, workers=options.workers, only=options.only)
+        run_sweep(team)
         page = draw_page(directory.path)
         finish(directory)
     print(page)

@@ -10,30 +10,27 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from recurrent_laplace.cli import fail
+from recurrent_laplace.cli.executor import Executor
 from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.experiments.config import parse_toml
 from recurrent_laplace.experiments.display import format_seconds
-from recurrent_laplace.experiments.estimate import estimate
-from recurrent_laplace.experiments.sweeper import cores, run_sweep
+from recurrent_laplace.experiments.estimate import Estimate, estimate
+from recurrent_laplace.experiments.sweeper import run_sweep
 from recurrent_laplace.experiments.sweeps import SweepDirectory, counts, describe, failures
 from recurrent_laplace.files import read_text
 from recurrent_laplace.posterior.cost import format_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sweep:
+class Sweep(Executor):
     """Work through the runs of a sweep file; the same command again continues where it stopped."""
 
     file: Annotated[Positional[Path], tyro.conf.arg(metavar="FILE.toml")]
     """What to run: axes, exclusions and stages (docs/reproduce.md)."""
     out: Path | None = None
     """Directory of the sweep; runs/ and the file's name by default."""
-    workers: int = dataclasses.field(default_factory=cores)
-    """Processes to work with."""
     attempts: int = 2
     """How often a run is tried before it is given up."""
-    only: tuple[str, ...] = ()
-    """Stages to do, with all that they hang on; all but the optional ones by default."""
     dry_run: bool = False
     """List the runs with estimates of time, memory and disk, and do nothing."""
     status: bool = False
@@ -54,8 +51,9 @@ def main(argv: list[str]) -> None:
         if options.status:
             print_status(directory)
             return
+        team = options.team(directory)
         directory.write(tables)
-        run_sweep(directory, workers=options.workers, only=options.only)
+        run_sweep(team)
         finish(directory)
     print(f"finished: {directory.path}")
     print(f"next: recurrent-laplace report {directory.path}")
@@ -71,9 +69,16 @@ def finish(directory: SweepDirectory) -> None:
 
 
 def print_status(directory: SweepDirectory) -> None:
-    """How many jobs stand how, and what is running or wrong."""
+    """How many jobs stand how, what was measured of those that are done, and what is running or wrong."""
     standings = directory.standings()
     print(", ".join(f"{count} {word}" for word, count in counts(standings).items()))
+    done = [job for job in directory.plan.jobs if standings[job.id].word == "done"]
+    took = [(directory.leases.entry(job.id).seconds, estimate(job.run).seconds) for job in done]
+    if took := [pair for pair in took if pair[0]]:
+        measured, estimated = (sum(seconds) / 3600 for seconds in zip(*took, strict=True))
+        print(
+            f"{len(took)} runs took {measured:.3g} worker-hours; estimated were {estimated:.3g} on two cores"
+        )
     for job in directory.plan.jobs:
         standing = standings[job.id]
         if standing.word in ("running", "failed", "blocked"):
@@ -94,8 +99,19 @@ def print_estimates(directory: SweepDirectory) -> None:
 
 
 def print_total(directory: SweepDirectory) -> None:
-    """What all runs are likely to take."""
-    costs = [estimate(job.run) for job in directory.plan.jobs]
+    """What the runs are likely to take: those of each stage, and all."""
+    table = Table("stage", "runs", "hours", "largest memory", "disk", title="on two cores, by stage")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    stages: dict[str, list[Estimate]] = {}
+    for job in directory.plan.jobs:
+        stages.setdefault(job.stage, []).append(estimate(job.run))
+    for stage, costs in stages.items():
+        hours = sum(cost.seconds for cost in costs) / 3600
+        memory, disk = max(cost.memory for cost in costs), sum(cost.disk for cost in costs)
+        table.add_row(stage, str(len(costs)), f"{hours:.1f}", format_bytes(memory), format_bytes(disk))
+    Console().print(table)
+    costs = [cost for several in stages.values() for cost in several]
     print(
         f"{len(costs)} runs: about {format_seconds(sum(cost.seconds for cost in costs))} on two cores, "
         f"{format_bytes(max(cost.memory for cost in costs))} of memory for the largest, "

@@ -28,7 +28,10 @@ class Entry:
     owner: str = ""
     host: str = ""
     process: int = 0
+    since: float = 0.0
     until: float = 0.0
+    seconds: float = 0.0
+    """How long workers were at it, but for those that died."""
 
     @property
     def is_held(self) -> bool:
@@ -80,7 +83,9 @@ class Leases:
                     owner=self.me,
                     host=platform.node(),
                     process=os.getpid(),
+                    since=time.time(),
                     until=time.time() + self.seconds,
+                    seconds=entry.seconds,
                 ),
             )
             return True
@@ -111,7 +116,8 @@ class Leases:
             entry = self.entry(job)
             if entry.owner == self.me:
                 attempts = entry.attempts - (not counts)
-                self._write(job, Entry(attempts=attempts, error=error))
+                seconds = entry.seconds + time.time() - entry.since
+                self._write(job, Entry(attempts=attempts, error=error, seconds=seconds))
 
     def forget_attempts(self, jobs: list[str]) -> None:
         """Let jobs that were given up be tried again."""
@@ -119,7 +125,7 @@ class Leases:
             for job in jobs:
                 entry = self.entry(job)
                 if entry.attempts and not entry.is_held:
-                    self._write(job, Entry(error=entry.error))
+                    self._write(job, Entry(error=entry.error, seconds=entry.seconds))
 
     def _path(self, job: str) -> Path:
         return self.folder / f"{job}.json"

@@ -12,7 +12,7 @@ from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.config import Tables, parse_toml
 from recurrent_laplace.experiments.derive import derive
 from recurrent_laplace.experiments.evaluation import evaluate_run
-from recurrent_laplace.experiments.leases import Leases
+from recurrent_laplace.experiments.leases import Entry, Leases
 from recurrent_laplace.experiments.plan import Job, Plan, read_plan
 from recurrent_laplace.experiments.runner import InterruptedRunError, RunOptions, train_run
 from recurrent_laplace.experiments.storage import RunDirectory
@@ -40,7 +40,7 @@ class SweepDirectory:
       sweep.toml                 what is to be done
       runs/<run id>/             the runs
       jobs/<run id>.json         attempts, the last error, and the lease of who is at work
-      logs/worker-<n>.txt        what the workers print
+      logs/                      what the workers print
     ```
     """
 
@@ -98,24 +98,35 @@ class SweepDirectory:
 
     def standing(self, job: Job) -> Standing:
         """How a job stands."""
-        if self.is_done(job):
+        return self._standing(job, None if job.parent is None else self.standing(job.parent))
+
+    def standings(self) -> dict[str, Standing]:
+        """How all jobs stand.
+
+        Only files of jobs that were begun are looked at: there may be ten thousand others, on a slow disk.
+        """
+        begun = {path.stem for path in self.leases.folder.glob("*.json")}
+        begun |= {path.name for path in self.runs.glob("*")}
+        found: dict[str, Standing] = {}
+        for job in self.plan.jobs:
+            above = None if job.parent is None else found[job.parent.id]
+            found[job.id] = self._standing(job, above, begun=job.id in begun)
+        return found
+
+    def _standing(self, job: Job, above: Standing | None, *, begun: bool = True) -> Standing:
+        if begun and self.is_done(job):
             return Standing("done")
-        entry = self.leases.entry(job.id)
+        entry = self.leases.entry(job.id) if begun else Entry()
         if entry.is_held:
             return Standing("running")
         if entry.attempts >= self.attempts:
             return Standing("failed", entry.error)
-        if job.parent is not None:
-            above = self.standing(job.parent).word
-            if above in ("failed", "blocked"):
+        if job.parent is not None and above is not None:
+            if above.word in ("failed", "blocked"):
                 return Standing("blocked", f"its parent {job.parent.id} failed.")
-            if above != "done":
+            if above.word != "done":
                 return Standing("waiting")
         return Standing("ready", entry.error)
-
-    def standings(self) -> dict[str, Standing]:
-        """How all jobs stand."""
-        return {job.id: self.standing(job) for job in self.plan.jobs}
 
     def work(self) -> None:
         """Do jobs until nothing is left to do, for this worker or for others to leave behind."""
@@ -129,6 +140,14 @@ class SweepDirectory:
                 return
             else:
                 time.sleep(POLL_SECONDS)
+
+    def work_on(self, job_id: str) -> None:
+        """Do one job, if it is ready and nobody else's."""
+        job = next((job for job in self.plan.jobs if job.id == job_id), None)
+        if job is None:
+            raise StorageError(f"{self.path / 'sweep.toml'} has no run {job_id}: it was changed.")
+        if self.standing(job).word == "ready" and self.leases.take(job.id, self.attempts):
+            self._attempt(job)
 
     def _attempt(self, job: Job) -> None:
         print(f"begins: {job.id} ({job.stage}), {describe(job)}", flush=True)

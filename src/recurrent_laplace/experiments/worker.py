@@ -17,18 +17,22 @@ STOPPED = 130
 
 
 def main() -> None:
-    """Work on a sweep until nothing is left to do, or the sweeper is gone."""
+    """Work on a sweep, or on one job of it, until nothing is left to do, or the sweeper is gone."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("stages", nargs="*")
     parser.add_argument("--attempts", type=int, default=2)
+    parser.add_argument("--job")
     options = parser.parse_args()
     threading.Thread(target=_stop_with_the_sweeper, daemon=True).start()
     keep_compiled_programs()
     try:
         directory = SweepDirectory.open(options.directory, tuple(options.stages))
         directory.attempts = options.attempts
-        directory.work()
+        if options.job is None:
+            directory.work()
+        else:
+            directory.work_on(options.job)
     except (InterruptedRunError, KeyboardInterrupt):
         raise SystemExit(STOPPED) from None
     except (StorageError, ValueError) as problem:

@@ -1,0 +1,144 @@
+"""Who works on a sweep: what is refused before anyone starts, and that only one process knows Ray."""
+
+import ast
+import hashlib
+import importlib.util
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from test_layers import SOURCES, imported
+
+import recurrent_laplace
+from recurrent_laplace.cli.executor import Executor
+from recurrent_laplace.experiments import ray_task
+from recurrent_laplace.experiments.ray_team import RayTeam
+from recurrent_laplace.experiments.sweeps import SweepDirectory
+from recurrent_laplace.experiments.teams import LocalTeam
+from recurrent_laplace.files import StorageError
+
+SWEEP = """
+preset = "smoke"
+
+[[stage]]
+name = "rnn"
+set.task.name = "two_arm_bandit"
+"""
+
+
+@pytest.fixture
+def directory(tmp_path) -> SweepDirectory:
+    tables = tomllib.loads(SWEEP)
+    made = SweepDirectory.make(tmp_path / "out", tables, tmp_path / "sweep.toml")
+    made.write(tables)
+    return made
+
+
+def test_only_the_driver_imports_ray_and_nobody_imports_the_driver():
+    users = {path.name for path in SOURCES if any(name.split(".")[0] == "ray" for name in imported(path))}
+    assert users == {"ray_driver.py"}
+    for path in SOURCES:
+        assert "recurrent_laplace.experiments.ray_driver" not in imported(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "recurrent_laplace.experiments":
+                assert "ray_driver" not in {alias.name for alias in node.names}
+
+
+def test_sweep_is_imported_without_ray():
+    modules = "recurrent_laplace.cli.sweep, recurrent_laplace.experiments.worker"
+    look = f"import {modules}, sys; print('ray' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
+
+
+def test_the_task_needs_no_package():
+    assert ray_task.__file__ is not None
+    names = {name.split(".")[0] for name in imported(Path(ray_task.__file__))}
+    assert names <= set(sys.stdlib_module_names)
+
+
+def test_options_without_meaning_are_refused(directory):
+    with pytest.raises(
+        ValueError, match=r"address has no meaning with executor 'local'; got '10\.0\.0\.1:6379'"
+    ):
+        Executor(address="10.0.0.1:6379").team(directory)
+    with pytest.raises(ValueError, match="cpus_per_run has no meaning with executor 'local'; got 2"):
+        Executor(cpus_per_run=2).team(directory)
+    with pytest.raises(ValueError, match="workers has no meaning with executor 'ray'; got 2"):
+        Executor(executor="ray", workers=2).team(directory)
+    with pytest.raises(ValueError, match="workers must be a whole number of at least 1; got 0"):
+        Executor(workers=0).team(directory)
+    assert isinstance(Executor(workers=3).team(directory), LocalTeam)
+
+
+@pytest.fixture
+def with_ray(monkeypatch):
+    """As if Ray were installed, which it is not where this runs."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def test_a_missing_extra_is_said(directory, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"executor 'ray' needs ray: pip install 'recurrent-laplace\[ray\]'"):
+        RayTeam(directory)
+
+
+@pytest.mark.parametrize("address", ["here", "ray://here:10001", ":6379", "here:", "here:six"])
+def test_an_address_that_is_none_is_said(directory, with_ray, address):
+    with pytest.raises(ValueError, match="address must be HOST:PORT of a Ray cluster's head, or auto; got"):
+        RayTeam(directory, address=address)
+    with pytest.raises(ValueError, match="cpus_per_run must be a whole number of at least 1; got 0"):
+        RayTeam(directory, cpus_per_run=0)
+
+
+def test_an_address_where_nobody_answers_is_said(directory, with_ray, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert RayTeam(directory, address=address).about() == f"Ray at {address}"
+    with pytest.raises(StorageError, match=f"no Ray cluster answers at {address}"):
+        RayTeam(directory, address=address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(StorageError, match=f"no Ray cluster answers at {address}"):
+        RayTeam(directory)
+
+
+def order(directory: SweepDirectory, job: str, /, **changes) -> ray_task.Order:
+    (directory.path / "logs").mkdir(exist_ok=True)
+    made = ray_task.Order(
+        directory=str(directory.path),
+        digest=hashlib.sha256((directory.path / "sweep.toml").read_bytes()).hexdigest(),
+        version=recurrent_laplace.__version__,
+        arguments=[str(directory.path), "rnn", "--job", job],
+        environment={},
+        log=str(directory.path / "logs" / "job.txt"),
+    )
+    return made | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"directory": "/nowhere"},
+            "does not see /nowhere/sweep.toml (No such file or directory): the directory",
+        ),
+        ({"digest": "another"}, "has another "),
+        ({"version": "0"}, "and the sweeper 0: install the same on all nodes."),
+        ({"log": "/nowhere/job.txt"}, "cannot write /nowhere/job.txt: No such file or directory."),
+    ],
+)
+def test_a_node_that_cannot_do_the_job_says_why(directory, changes, words):
+    outcome = ray_task.perform(order(directory, "any", **changes))
+    assert outcome["problem"].startswith(f"node {outcome['node']} ")
+    assert words in outcome["problem"]
+
+
+def test_a_job_that_the_sweep_does_not_have(directory):
+    outcome = ray_task.perform(order(directory, "another"))
+    assert (outcome["code"], outcome["problem"]) == (2, "")
+    said = (directory.path / "logs" / "job.txt").read_text()
+    assert said.strip().endswith("sweep.toml has no run another: it was changed.")
