@@ -302,6 +302,7 @@ def test_independent_arms_are_betas():
     )
     betas = scipy.stats.beta([4.0, 2.0, 2.0], [1.5, 0.5, 1.5])
     assert_close(belief.mean(), betas.mean())
+    assert_close(belief.variance(), betas.var())
     assert_close(belief.entropy(), betas.entropy().sum())
     np.testing.assert_allclose(belief.quantile(0.9), betas.ppf(0.9), atol=2e-9)
     outcome = Step(jnp.zeros(1), jnp.zeros(()), jnp.array(True), jnp.array(False), jnp.zeros(()))
@@ -320,6 +321,7 @@ def test_two_arms_are_the_likelihood_on_a_grid():
     mean = density @ p
     # The midpoint rule on a smooth density.
     np.testing.assert_allclose(belief.mean(), [mean, 1 - mean], atol=1e-7)
+    np.testing.assert_allclose(belief.variance(), density @ (p - mean) ** 2 * np.ones(2), atol=1e-7)
     np.testing.assert_allclose(belief.entropy(), -density @ np.log(density * 20_000), atol=1e-6)
     low, high = p[np.searchsorted(np.cumsum(density), [0.1, 0.9])]
     np.testing.assert_allclose(belief.quantile(0.9), [high, 1 - low], atol=1e-4)
@@ -485,6 +487,10 @@ def test_draws_that_follow_the_pulls_are_the_sum_over_all_ways():
     assert belief.effective_sample_size() >= 2048
     # Chances vary by at most 1/2.
     np.testing.assert_allclose(belief.mean(), dirichlet_mean(*FEW, 0.2), atol=2.5 / math.sqrt(2048))
+    # The mean square of a chance is its mean times what the mean would be after one more success.
+    again = [dirichlet_mean(FEW[0] + one, FEW[1], 0.2)[arm] for arm, one in enumerate(np.eye(3, dtype=int))]
+    exact = dirichlet_mean(*FEW, 0.2) * (again - dirichlet_mean(*FEW, 0.2))
+    np.testing.assert_allclose(belief.variance(), exact, atol=2.5 / math.sqrt(2048))
     assert_close(jnp.sum(jnp.exp(belief.log_chances), axis=-1), np.ones(4096))
 
 

@@ -13,7 +13,7 @@ from recurrent_laplace.evaluation.oracles.base import (
     AbstractReference,
     surprise_at,
 )
-from recurrent_laplace.evaluation.oracles.beta import beta_entropy, beta_quantile
+from recurrent_laplace.evaluation.oracles.beta import beta_entropy, beta_quantile, beta_variance
 from recurrent_laplace.tasks import BetaBandit, Step, TwoArmBandit
 
 
@@ -26,6 +26,10 @@ class AbstractBanditBelief(AbstractExactBelief):
     @abc.abstractmethod
     def mean(self) -> Float[Array, " A"]:
         """The expected chance of each arm, which is the chance that its next pull pays."""
+
+    @abc.abstractmethod
+    def variance(self) -> Float[Array, " A"]:
+        """Of the chance of each arm."""
 
     @abc.abstractmethod
     def draw(self, key: Array) -> Float[Array, " A"]:
@@ -53,6 +57,9 @@ class BetaBelief(AbstractBanditBelief):
         a, b = self._parameters()
         return a / (a + b)
 
+    def variance(self) -> Float[Array, " A"]:
+        return beta_variance(*self._parameters())
+
     def draw(self, key: Array) -> Float[Array, " A"]:
         return jax.random.beta(key, *self._parameters())
 
@@ -77,6 +84,9 @@ class TwoArmBelief(AbstractBanditBelief):
     def mean(self) -> Float[Array, " 2"]:
         a, b = self._parameters()
         return jnp.stack([a, b]) / (a + b)
+
+    def variance(self) -> Float[Array, " 2"]:
+        return jnp.repeat(beta_variance(*self._parameters()), 2)
 
     def draw(self, key: Array) -> Float[Array, " 2"]:
         chance = jax.random.beta(key, *self._parameters())

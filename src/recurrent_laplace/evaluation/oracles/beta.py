@@ -14,6 +14,11 @@ def beta_entropy(a: Float[Array, "*lead"], b: Float[Array, "*lead"]) -> Float[Ar
     return betaln(a, b) - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
 
 
+def beta_variance(a: Float[Array, "*lead"], b: Float[Array, "*lead"]) -> Float[Array, "*lead"]:
+    """Variance of Beta(a, b)."""
+    return a * b / ((a + b) ** 2 * (a + b + 1))
+
+
 def beta_quantile(
     a: Float[Array, "*lead"], b: Float[Array, "*lead"], level: Float[Array, ""]
 ) -> Float[Array, "*lead"]:

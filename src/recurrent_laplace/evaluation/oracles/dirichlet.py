@@ -33,6 +33,9 @@ class DirichletBelief(AbstractBanditBelief):
     def mean(self) -> Float[Array, " A"]:
         return self._weights() @ jnp.exp(self.log_chances)
 
+    def variance(self) -> Float[Array, " A"]:
+        return self._weights() @ (jnp.exp(self.log_chances) - self.mean()) ** 2
+
     def draw(self, key: Array) -> Float[Array, " A"]:
         return jnp.exp(self.log_chances[jax.random.categorical(key, self.log_weights)])
 
