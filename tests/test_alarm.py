@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 import recurrent_laplace as rl
-from recurrent_laplace.deploy.alarm import log_ratios, scores, signal_table
+from recurrent_laplace.deploy.alarm import log_ratios, scores
 from recurrent_laplace.deploy.recording import Episode
+from recurrent_laplace.deploy.signals import signal_table
 
 T = 60
 WATCHED = ("td_error", "value_stddev", "value")

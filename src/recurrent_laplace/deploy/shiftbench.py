@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from recurrent_laplace.deploy.alarm import SMALLEST, Fit, fit_tables, log_ratios, scores
+from recurrent_laplace.deploy.alarm import Fit, fit_tables, log_ratios, scores
 from recurrent_laplace.deploy.readings import Reading
 from recurrent_laplace.deploy.regression_scores import (
     exact_value_surprise,
@@ -28,6 +28,7 @@ from recurrent_laplace.deploy.scores import (
     reading_scores,
     td_errors,
 )
+from recurrent_laplace.deploy.signals import log_size
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.evaluation.detection import detections, separation, separation_interval
 from recurrent_laplace.evaluation.oracles import make_oracle
@@ -313,7 +314,7 @@ SIGNED = (VALUE_BEFORE, "entropy", "negative value", "downward", "random", "poli
 
 
 def _as_log(name: str, values: np.ndarray) -> np.ndarray:
-    return values if name.startswith(SIGNED) else np.log(np.abs(values) + SMALLEST)
+    return values if name.startswith(SIGNED) else log_size(values)
 
 
 def _one_step(fit: Fit, table: np.ndarray) -> Float[np.ndarray, "E T"]:
