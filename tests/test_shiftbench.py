@@ -15,11 +15,21 @@ from recurrent_laplace.deploy.regression_scores import (
     prediction_errors,
     watch_functions,
 )
-from recurrent_laplace.deploy.scores import Baselines, Watched, ensemble_scores, read_episodes, td_errors
+from recurrent_laplace.deploy.scores import (
+    Baselines,
+    Watched,
+    belief_scores,
+    ensemble_scores,
+    play_episodes,
+    read_episodes,
+    td_errors,
+    watched_by,
+)
 from recurrent_laplace.deploy.shiftbench import COMBINED, ShiftConfig, shiftbench
 from recurrent_laplace.evaluation.oracles.regression import SeriesOracle
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import Experience
+from recurrent_laplace.models import with_posterior
 
 E, T = 5, 9
 RANDOM = np.random.default_rng(0)
@@ -120,6 +130,25 @@ def test_an_ensemble_of_twins_does_not_disagree(agents):
         assert (others[name] > 0).all()
 
 
+def test_another_network_follows_the_same_episodes(agents):
+    """What it reads is what it would have read had it been there."""
+    task, key = rl.Gridworld(size=3), jax.random.key(0)
+    player, follower = agents[0], with_posterior(agents[1], rl.PosteriorConfig(kind="laplace"), key=key)
+    learning = LearningConfig(acting_samples=1)
+    played = play_episodes(player, task, learning, episodes=E, steps=T, key=key)
+    watched = watched_by(follower, played)
+    found = belief_scores("other", read_episodes(follower, watched))
+    experience = played.experience
+    for e in range(E):
+        inputs, _ = follower.embed(
+            experience.observation[e], experience.previous_action[e], experience.previous_reward[e]
+        )
+        np.testing.assert_allclose(
+            found["other: entropy"][e], follower.posterior.unroll(inputs).entropy(), rtol=1e-4, atol=1e-4
+        )
+    assert not np.allclose(watched.hidden, played.hidden)
+
+
 def test_errors_and_surprise_of_a_regressor_are_those_of_a_loop():
     """The prediction before a value, and Bayesian linear regression before it."""
     task = rl.Regression()
@@ -175,12 +204,19 @@ def test_the_benchmark_from_end_to_end(agents):
         LearningConfig(acting_samples=1),
         config,
         shifts=["moved", "horizon", "new_task"],
+        beside={
+            "VRNN": [with_posterior(agents[0], rl.PosteriorConfig(kind="variational"), key=jax.random.key(0))]
+        },
         say=said.append,
     )
     assert len(said) == 3 * len(agents)
-    assert set(COMBINED) | {"exact surprise", "TD error", "random", "ensemble: stddev of the value"} <= set(
-        frame["score"]
-    )
+    assert set(COMBINED) | {
+        "exact surprise",
+        "TD error",
+        "random",
+        "ensemble: stddev of the value",
+        "VRNN: kl",
+    } <= set(frame["score"])
     counts = frame.group_by("seed", "shift", "score").len()["len"]
     assert (counts == 1).all()
     assert frame["auroc"].is_between(0, 1).all()

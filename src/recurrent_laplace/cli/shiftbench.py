@@ -10,13 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes
 
+from recurrent_laplace.cli.faithfulness import method_names
 from recurrent_laplace.cli.parsing import parse, session
 from recurrent_laplace.deploy.shiftbench import ShiftConfig, shiftbench
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.experiments.models import load_model
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import write_table
-from recurrent_laplace.tasks import AbstractBandit, Gridworld, Regression
+from recurrent_laplace.models import Agent, Regressor
+from recurrent_laplace.tasks import AbstractBandit, AbstractTask, Gridworld, Regression
 from recurrent_laplace.tasks.shifts import shifts_of
 
 
@@ -32,6 +34,8 @@ class ShiftBench:
     """Directories of runs of one configuration, on regression, a gridworld or a bandit; every seed counts."""
     task: str | None = None
     """Name of the task, to be sure that the runs are of it."""
+    beside: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")] = ()
+    """Runs of a VRNN or Laplace-VRNN on the same task: their own beliefs follow the same episodes."""
     shifts: tuple[str, ...] = ()
     """What changes; all that can, by default."""
     out: Path = Path("shiftbench.html")
@@ -63,10 +67,17 @@ def main(argv: list[str]) -> None:
         for directory in directories:
             if directory.run.configuration != directories[0].run.configuration:
                 raise ValueError(f"{directory.path} is of another configuration than {directories[0].path}.")
-            models += [load_model(directory, seed_index=index) for index in range(directory.run.seeds)]
+            models += _seeds_of(directory)
+        beside = _followers(chosen.beside, config.task)
         with Console(stderr=True).status("clean episodes") as status:
             frame = shiftbench(
-                models, config.task, config.learning, chosen.config, shifts=shifts, say=status.update
+                models,
+                config.task,
+                config.learning,
+                chosen.config,
+                shifts=shifts,
+                beside=beside,
+                say=status.update,
             )
         from recurrent_laplace.report.shiftbench import summarise, write_shift_page
 
@@ -82,3 +93,22 @@ def main(argv: list[str]) -> None:
         command = shlex.join(["recurrent-laplace", "shiftbench", *argv])
         write_shift_page(chosen.out, frame, task=config.task.name, agents=len(models), command=command)
     print(chosen.out)
+
+
+def _seeds_of(directory: RunDirectory) -> list[Agent | Regressor]:
+    return [load_model(directory, seed_index=index) for index in range(directory.run.seeds)]
+
+
+def _followers(paths: tuple[Path, ...], task: AbstractTask) -> dict[str, list[Agent | Regressor]]:
+    """Networks with beliefs of their own, by what they are called in the table."""
+    directories = [RunDirectory.open(path) for path in paths]
+    names = method_names([directory.run for directory in directories])
+    found: dict[str, list[Agent | Regressor]] = {}
+    for directory in directories:
+        config = directory.run.config
+        if config.task != task:
+            raise ValueError(f"{directory.path} is of another task than the runs that it is to stand beside.")
+        if config.posterior.kind == "point":
+            raise ValueError(f"{directory.path} is an RNN: it has no belief of its own to follow with.")
+        found.setdefault(names[directory.run.configuration], []).extend(_seeds_of(directory))
+    return found

@@ -22,13 +22,22 @@ def watch_functions(
     """A regressor shown the values of functions, some of which change; `experience` is the pairs."""
 
     def one(key: Array) -> Watched:
-        x, y = shifted_pairs(task, shift, key, steps=steps, at=at)
-        inputs = model.embed(x, y)
-        trace = model.posterior.memory.unroll(inputs)
-        hidden = jax.vmap(model.posterior.memory.cell.hidden)(trace.carries)
-        return Watched((x, y), inputs, model.input_embedder(x), hidden)
+        return _watch(model, *shifted_pairs(task, shift, key, steps=steps, at=at))
 
     return jax.vmap(one)(jax.random.split(key, functions))
+
+
+@eqx.filter_jit
+def functions_watched_by(model: Regressor, played: Watched) -> Watched:
+    """The same values, as the memory of another network follows them."""
+    return jax.vmap(lambda pairs: _watch(model, *pairs))(played.experience)
+
+
+def _watch(model: Regressor, x: Array, y: Array) -> Watched:
+    inputs = model.embed(x, y)
+    trace = model.posterior.memory.unroll(inputs)
+    hidden = jax.vmap(model.posterior.memory.cell.hidden)(trace.carries)
+    return Watched((x, y), inputs, model.input_embedder(x), hidden)
 
 
 def prediction_errors(reading: Reading, played: Watched) -> Float[np.ndarray, "E T"]:

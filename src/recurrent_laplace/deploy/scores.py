@@ -89,14 +89,24 @@ def _play(
             resets=resets,
             key=key_rollout,
         )
-        inputs, embedded = agent.embed(
-            experience.observation, experience.previous_action, experience.previous_reward
-        )
-        trace = agent.posterior.memory.unroll(inputs, resets)
-        hidden = jax.vmap(agent.posterior.memory.cell.hidden)(trace.carries)
-        return Watched(experience, inputs, agent.seen(embedded, hidden), hidden)
+        return _watch(agent, experience, resets)
 
     return jax.vmap(one)(jax.random.split(key, episodes), resets)
+
+
+def _watch(agent: Agent, experience: Experience, resets: Array | None = None) -> Watched:
+    inputs, embedded = agent.embed(
+        experience.observation, experience.previous_action, experience.previous_reward
+    )
+    trace = agent.posterior.memory.unroll(inputs, resets)
+    hidden = jax.vmap(agent.posterior.memory.cell.hidden)(trace.carries)
+    return Watched(experience, inputs, agent.seen(embedded, hidden), hidden)
+
+
+@eqx.filter_jit
+def watched_by(agent: Agent, played: Watched) -> Watched:
+    """The same episodes, as the memory of another agent follows them."""
+    return jax.vmap(lambda experience: _watch(agent, experience))(played.experience)
 
 
 @eqx.filter_jit
@@ -128,6 +138,12 @@ def reading_scores(readings: dict[str, Reading]) -> Scores:
             f"{field}, {name}": np.asarray(there[field], float) for field in BY_POSTERIOR if field in there
         }
     return scores
+
+
+def belief_scores(name: str, reading: Reading) -> Scores:
+    """What the belief of another network says, which was trained to have one."""
+    there = reading.scalars()
+    return {f"{name}: {field}": np.asarray(there[field], float) for field in BY_POSTERIOR if field in there}
 
 
 def td_errors(reading: Reading, experience: Experience, discount: float) -> Float[np.ndarray, "E T"]:
@@ -211,12 +227,9 @@ def _outputs(agent: Agent, experience: Experience) -> tuple[np.ndarray, np.ndarr
 @eqx.filter_jit
 def _compiled_outputs(agent: Agent, experience: Experience) -> tuple[Array, Array]:
     def one(experience: Experience) -> tuple[Array, Array]:
-        inputs, embedded = agent.embed(
-            experience.observation, experience.previous_action, experience.previous_reward
-        )
-        trace = agent.posterior.memory.unroll(inputs)
-        hidden = jax.vmap(agent.posterior.memory.cell.hidden)(trace.carries)
-        behaviour = agent.behave(trace.features[None], agent.seen(embedded, hidden))
+        watched = _watch(agent, experience)
+        features = agent.posterior.memory.features(watched.hidden)
+        behaviour = agent.behave(features[None], watched.seen)
         return behaviour.value, behaviour.logits
 
     return jax.vmap(one)(experience)

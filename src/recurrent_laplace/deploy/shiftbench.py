@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from recurrent_laplace.deploy.alarm import Fit, fit_tables, log_ratios, scores
 from recurrent_laplace.deploy.readings import Reading
 from recurrent_laplace.deploy.regression_scores import (
     exact_value_surprise,
+    functions_watched_by,
     prediction_errors,
     watch_functions,
 )
@@ -21,12 +22,14 @@ from recurrent_laplace.deploy.scores import (
     Baselines,
     Scores,
     Watched,
+    belief_scores,
     ensemble_scores,
     exact_surprise,
     play_episodes,
     read_episodes,
     reading_scores,
     td_errors,
+    watched_by,
 )
 from recurrent_laplace.deploy.signals import log_size
 from recurrent_laplace.errors import check_choice
@@ -105,11 +108,14 @@ def shiftbench(
     config: ShiftConfig,
     *,
     shifts: Sequence[str] | None = None,
+    beside: Mapping[str, Sequence[Agent | Regressor]] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> pl.DataFrame:
     """Every score on every shift: a row for each model, shift and score.
 
     Models are seeds of one configuration; agents of which there are three or more are an ensemble, too.
+    `beside`, by name: networks that were trained with a posterior of their own. They follow the episodes
+    of the model with the same number, and their beliefs are scores, too.
     """
     shifts = [name for name in shifts_of(task) if name != "none"] if shifts is None else list(shifts)
     for shift in shifts:
@@ -118,13 +124,14 @@ def shiftbench(
     config = dataclasses.replace(config, steps=steps, at=steps // 2 if config.at is None else config.at)
     rows = []
     for seed, model in enumerate(models):
+        followers = {name: some[seed % len(some)] for name, some in (beside or {}).items()}
         if isinstance(model, Agent):
             assert isinstance(task, AbstractControlTask)
             others = [other for other in models if other is not model and isinstance(other, Agent)]
-            bench = _AgentBench(model, others, task, learning, config, seed)
+            bench = _AgentBench(model, others, task, learning, config, seed, followers)
         else:
             assert isinstance(task, Regression)
-            bench = _RegressorBench(model, task, config, seed)
+            bench = _RegressorBench(model, task, config, seed, followers)
         for shift in shifts:
             say(f"network {seed + 1} of {len(models)}: {shift.replace('_', ' ')}")
             rows += [{"seed": seed, "shift": shift, **row} for row in bench.rows(shift)]
@@ -136,8 +143,15 @@ class _Bench(abc.ABC):
 
     combined: dict[str, tuple[tuple[str, str], ...]]
 
-    def __init__(self, model: Agent | Regressor, config: ShiftConfig, seed: int):
+    def __init__(
+        self,
+        model: Agent | Regressor,
+        config: ShiftConfig,
+        seed: int,
+        followers: Mapping[str, Agent | Regressor],
+    ):
         self.config = config
+        self.followers = followers
         assert config.steps is not None
         assert config.at is not None
         self.steps, self.at = config.steps, config.at
@@ -206,6 +220,9 @@ class _Bench(abc.ABC):
         readings = {name: read_episodes(watcher, played) for name, watcher in self.watchers.items()}
         any_reading = next(iter(readings.values()))
         found = reading_scores(readings) | self.baselines.scores(played, any_reading)
+        for name, follower in self.followers.items():
+            watched = (watched_by if isinstance(follower, Agent) else functions_watched_by)(follower, played)
+            found |= belief_scores(name, read_episodes(follower, watched))
         value = found.pop("value")
         found[VALUE_BEFORE] = np.concatenate([np.full((len(value), 1), np.nan), value[:, :-1]], axis=1)
         return found, any_reading
@@ -232,10 +249,11 @@ class _AgentBench(_Bench):
         learning: LearningConfig,
         config: ShiftConfig,
         seed: int,
+        followers: Mapping[str, Agent | Regressor],
     ):
         self.agent, self.others, self.task, self.learning = agent, others, task, learning
         self.oracle = make_oracle(task, test=False, steps=(config.steps or 0) + EVENT)
-        super().__init__(agent, config, seed)
+        super().__init__(agent, config, seed, followers)
 
     def _play(
         self, shift: str, part: int, resets: np.ndarray | None = None, steps: int | None = None
@@ -282,9 +300,16 @@ class _RegressorBench(_Bench):
 
     combined = COMBINED_OF_FUNCTIONS
 
-    def __init__(self, model: Regressor, task: Regression, config: ShiftConfig, seed: int):
+    def __init__(
+        self,
+        model: Regressor,
+        task: Regression,
+        config: ShiftConfig,
+        seed: int,
+        followers: Mapping[str, Agent | Regressor],
+    ):
         self.model, self.task = model, task
-        super().__init__(model, config, seed)
+        super().__init__(model, config, seed, followers)
 
     def _play(
         self, shift: str, part: int, resets: np.ndarray | None = None, steps: int | None = None
@@ -314,7 +339,7 @@ SIGNED = (VALUE_BEFORE, "entropy", "negative value", "downward", "random", "poli
 
 
 def _as_log(name: str, values: np.ndarray) -> np.ndarray:
-    return values if name.startswith(SIGNED) else log_size(values)
+    return values if name.split(": ")[-1].startswith(SIGNED) else log_size(values)
 
 
 def _one_step(fit: Fit, table: np.ndarray) -> Float[np.ndarray, "E T"]:
