@@ -3,7 +3,8 @@
     python benchmarks/truth.py --out build/learning [--only gridworld bandit regression] [--seeds 5]
 
 Agents of the laptop preset, those of benchmarks/learning.py where they are in the same folder, then
-`faithfulness` and `shiftbench` on them, all through the command line that users have. Prints Markdown. What is done already is not done again, so it can be stopped and started.
+`faithfulness` and `shiftbench` on them, all through the command line that users have. Prints Markdown.
+What is done already is not done again, so it can be stopped and started.
 """
 
 import argparse
