@@ -63,6 +63,15 @@ def variational_by_hand(posterior, h):
     return mean, basis @ np.diag(eigenvalues) @ basis.T
 
 
+def test_an_untrained_variational_head_is_as_wide_as_the_prior():
+    h = jnp.zeros(H)
+    unit, narrow = (
+        rl.VariationalPosterior(memory_of(), prior_stddev=stddev, key=jax.random.key(3)).read(h)
+        for stddev in (1.0, 0.25)
+    )
+    np.testing.assert_allclose(narrow.log_eigenvalues, unit.log_eigenvalues + 2 * np.log(0.25), rtol=1e-5)
+
+
 @pytest.mark.parametrize("features", [F, None])
 @pytest.mark.parametrize("covariance", ["dense", "diagonal"])
 def test_variational_by_hand(covariance, features):

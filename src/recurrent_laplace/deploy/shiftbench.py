@@ -221,7 +221,10 @@ class _Bench(abc.ABC):
         any_reading = next(iter(readings.values()))
         found = reading_scores(readings) | self.baselines.scores(played, any_reading)
         for name, follower in self.followers.items():
-            watched = (watched_by if isinstance(follower, Agent) else functions_watched_by)(follower, played)
+            if isinstance(follower, Agent):
+                watched = watched_by(follower, played)
+            else:
+                watched = functions_watched_by(follower, played)
             found |= belief_scores(name, read_episodes(follower, watched))
         value = found.pop("value")
         found[VALUE_BEFORE] = np.concatenate([np.full((len(value), 1), np.nan), value[:, :-1]], axis=1)

@@ -1,5 +1,6 @@
 """The variational recurrent network."""
 
+import math
 from typing import Literal
 
 import equinox as eqx
@@ -24,7 +25,7 @@ class VariationalPosterior(AbstractReadPosterior):
     posterior on the same memory shares all but the covariance head.
 
     **Arguments:** `memory`, `covariance` (`"dense"` or `"diagonal"`), `prior_stddev` of the belief
-    before any input, `key`.
+    before any input, which is where an untrained head is, too, `key`.
 
     ```python
     posterior = rl.VariationalPosterior(memory, covariance="dense", key=jax.random.key(0))
@@ -51,7 +52,9 @@ class VariationalPosterior(AbstractReadPosterior):
         hidden, size = memory.cell.hidden_size, memory.feature_size
         key_eigenvalues, key_rotation = jax.random.split(key)
         self.memory = memory
-        self.log_eigenvalue_head = Affine.init(hidden, size, dtype=memory.dtype, key=key_eigenvalues)
+        head = Affine.init(hidden, size, dtype=memory.dtype, key=key_eigenvalues)
+        assert head.bias is not None
+        self.log_eigenvalue_head = Affine(head.weight, head.bias + 2 * math.log(prior_stddev))
         self.rotation_head = None
         if covariance == "dense":
             entries = size * (size - 1) // 2
