@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import textwrap
 from typing import Any, Literal
 
 import equinox as eqx
@@ -45,6 +46,8 @@ INPUTS: dict[Literal["interval", "strips"], str] = {
 }
 FALLBACKS = ("scratch", "posthoc", "finetuned")
 """Where a method is looked for, until it is found."""
+TITLE_WIDTH = 24
+"""Letters that fit above a panel."""
 
 
 def figure_14(frames: Frames) -> Drawing:
@@ -111,14 +114,14 @@ def predict(model: Regressor, task: Regression) -> Picture:
 
 
 def _draw_method(panels: list[Axes], frames: Frames, method: str) -> None:
-    panels[0].set_title(NAMES[method])
+    panels[0].set_title(textwrap.fill(NAMES[method], TITLE_WIDTH))
     found = _find(frames, method)
     if found is None or frames.folder is None:
         for axes in panels:
             say_empty(axes)
         return
     variant, origin, run = found
-    panels[0].set_title(f"{variant.label},\n{ORIGINS[origin]}")
+    panels[0].set_title(textwrap.fill(f"{variant.label}, {ORIGINS[origin]}", TITLE_WIDTH))
     directory = RunDirectory.open(frames.folder / run["path"])
     try:
         state = load_state(directory, directory.checkpoints.updates()[-1])
