@@ -55,6 +55,7 @@ def environment(shared) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": uuid.uuid4().hex,
+        "RAY_health_check_period_ms": "1000",  # Five such without an answer, and a node is dead.
     }
 
 
@@ -69,39 +70,47 @@ class Nodes:
         # Not pytest's folder: the paths of sockets must be short.
         self.folder = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
 
-    def head(self) -> subprocess.Popen:
+    def head(self) -> None:
         """A head without CPUs, in the place of the one before."""
         with socket.create_server((LOOPBACK, 0)) as server:
             port = server.getsockname()[1]
         self.address = f"{LOOPBACK}:{port}"
         folder = Path(self.folder.name) / str(port)
         options = ["--head", f"--port={port}", "--num-cpus=0", f"--temp-dir={folder}"]
-        return self._start(
-            sys.executable, *options, "--include-dashboard=false", environment=self.environment
-        )
+        options += ["--include-dashboard=false"]
+        self.wait_for(self._start(sys.executable, *options, environment=self.environment))
 
     def at_least(self, count: int) -> None:
         """So many nodes with a CPU each."""
         self.workers = [node for node in self.workers if node.poll() is None]
-        while len(self.workers) < count:
-            self.workers.append(self.node(sys.executable, self.environment))
+        fresh = [self.node(sys.executable, self.environment) for _ in range(count - len(self.workers))]
+        for node in fresh:
+            self.wait_for(node)
+        self.workers += fresh
 
     def node(self, python: str, environment: dict[str, str]) -> subprocess.Popen:
+        """One more node, which is about to start."""
         options = [f"--address={self.address}", "--num-cpus=1"]
         return self._start(python, *options, environment=environment)
 
     def _start(self, python: str, *options: str, environment: dict[str, str]) -> subprocess.Popen:
         command = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options]
         command += [f"--node-ip-address={LOOPBACK}", f"--object-store-memory={80 * 2**20}"]
-        log = Path(self.folder.name) / f"{len(self.started)}.txt"
-        with log.open("w") as file:
+        with self._log(len(self.started)).open("w") as file:
             process = subprocess.Popen(
                 command, env=environment, stdout=file, stderr=file, start_new_session=True
             )
         self.started.append(process)
+        return process
+
+    def wait_for(self, process: subprocess.Popen) -> None:
+        """Until a node is part of the cluster."""
+        log = self._log(self.started.index(process))
         wait_for(lambda: "Ray runtime started" in log.read_text() or process.poll() is not None)
         assert process.poll() is None, log.read_text()
-        return process
+
+    def _log(self, number: int) -> Path:
+        return Path(self.folder.name) / f"{number}.txt"
 
     def kill(self, process: subprocess.Popen) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -253,6 +262,7 @@ def test_a_node_without_the_package_is_named(nodes, sweep, tmp_path, environment
     (bare / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     without = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     node = nodes.node(str(python), without)
+    nodes.wait_for(node)
     said = finished(sweep(tmp_path / "out", "--executor=ray", f"--address={nodes.address}"), code=2)
     nodes.kill(node)
     assert f"node {os.uname().nodename} has no package recurrent-laplace for its {python}" in said

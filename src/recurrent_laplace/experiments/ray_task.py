@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TypedDict
+from typing import IO, TypedDict
 
 LOOK_SECONDS = 0.2
 """How often the task looks at its worker; between two looks Ray can cancel it."""
@@ -60,7 +60,7 @@ def perform(order: Order) -> Outcome:
     if problem := _what_is_missing(order):
         return outcome | {"problem": f"node {outcome['node']} {problem}"}
     try:
-        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        log = open(order["log"], "ab", buffering=0)  # noqa: SIM115
     except OSError as error:
         said = f"cannot write {order['log']}: {error.strerror}."
         if error.errno in NO_ROOM:
@@ -68,12 +68,12 @@ def perform(order: Order) -> Outcome:
         return outcome | {"problem": f"node {outcome['node']} {said}"}
     command = [sys.executable, "-m", "recurrent_laplace.experiments.worker", *order["arguments"]]
     # Not to the log itself: its disk may be full, and what the worker says then is what must be heard.
-    with tempfile.TemporaryFile() as file:
+    with log, tempfile.TemporaryFile() as output:
         worker = subprocess.Popen(
             command,
             env=os.environ | order["environment"],
             stdin=subprocess.PIPE,
-            stdout=file,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -83,23 +83,23 @@ def perform(order: Order) -> Outcome:
             # Not `wait()`: Ray cancels by an interrupt that a blocking call does not see.
             while worker.poll() is None:
                 time.sleep(LOOK_SECONDS)
-                copied = _copy(file.fileno(), log, copied)
+                copied = _copy(output, log, copied)
         finally:
             # Also when this process dies: the worker's input closes, which tells it to store and stop.
             worker.stdin.close()
             worker.wait()
-            copied = _copy(file.fileno(), log, copied)
-            os.close(log)
-        said = os.pread(file.fileno(), LAST, max(copied - LAST, 0)).decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(said) if line.strip()), "")
-    return outcome | {"process": worker.pid, "code": worker.returncode, "said": last}
+            copied = _copy(output, log, copied)
+        last = os.pread(output.fileno(), LAST, max(copied - LAST, 0)).decode(errors="replace")
+    said = (last.strip().splitlines() or [""])[-1]
+    return outcome | {"process": worker.pid, "code": worker.returncode, "said": said}
 
 
-def _copy(output: int, log: int, start: int) -> int:
-    """Copy what is new of the output to the log, if there is room for it, and say where that ends."""
-    while text := os.pread(output, 2**16, start):
+def _copy(output: IO[bytes], log: IO[bytes], start: int) -> int:
+    """Copy what is new of a worker's output to its log, if there is room for it, and say where that ends."""
+    # The worker writes at the file's position: it must not be moved.
+    while text := os.pread(output.fileno(), 2**16, start):
         with contextlib.suppress(OSError):
-            os.write(log, text)
+            log.write(text)
         start += len(text)
     return start
 
