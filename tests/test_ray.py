@@ -124,7 +124,7 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes(environment) -> Iterator[Nodes]:
+def nodes(environment, local) -> Iterator[Nodes]:
     """A cluster that the tests of this file change one after the other."""
     made = Nodes(environment)
     made.head()
@@ -218,7 +218,7 @@ def times_done(out: Path) -> dict[str, int]:
     return {file.stem: file.read_text().count("\ndone: ") for file in (out / "logs").glob("two_arm*.txt")}
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def local(environment, tmp_path_factory) -> Iterator[tuple[subprocess.Popen, Path]]:
     """The sweep by the local executor, begun while Ray still starts; importing Ray would leave a trace."""
     folder = tmp_path_factory.mktemp("local")
