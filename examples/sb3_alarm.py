@@ -66,17 +66,13 @@ def main() -> None:
         agent = train(Path(folder))
     clean = rl.interop.play.play_gymnasium(agent, cartpole(STEPS), episodes=CLEAN, greedy=True)
     alarm = rl.ShiftAlarm.fit(clean, false_alarm_rate=0.05, discount=DISCOUNT)
-    print(
-        f"{alarm.fitted.checked_false_alarms} alarms in {alarm.fitted.checked_episodes} held-out clean episodes"
-    )
-    print(f"{TESTS} episodes, changed at step {CHANGED}   early alarms   alarms   median delay   steps")
+    print(f"alarms: {alarm.fitted.checked_false_alarms} in {alarm.fitted.checked_episodes} held-out episodes")
+    print(f"{TESTS} episodes, changed at step {CHANGED}  early alarms  alarms  median delay  steps")
     for name, change in CHANGES.items():
         rang, lasted = np.array([listen(agent, alarm, change, 1000 + seed) for seed in range(TESTS)]).T
-        after = rang[rang >= CHANGED]  # Infinity counts: a median of it is no alarm in most episodes.
-        delay = np.median(after) - CHANGED
-        print(
-            f"{name:31} {sum(rang < CHANGED):12} {sum(after < np.inf):8} {delay:14.0f} {lasted.mean():7.0f}"
-        )
+        early, after = sum(rang < CHANGED), rang[rang >= CHANGED]  # Infinity: it never rang.
+        delay, steps = np.median(after) - CHANGED, lasted.mean()
+        print(f"{name:30} {early:12} {sum(after < np.inf):7} {delay:13.0f} {steps:6.0f}")
 
 
 if __name__ == "__main__":
