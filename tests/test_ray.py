@@ -56,6 +56,7 @@ def environment(shared) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": uuid.uuid4().hex,
         "RAY_health_check_period_ms": "1000",  # Five such without an answer, and a node is dead.
+        "RAY_raylet_start_wait_time_s": "200",  # On a machine that has much else to do.
     }
 
 
@@ -127,9 +128,11 @@ class Nodes:
 def nodes(environment, local) -> Iterator[Nodes]:
     """A cluster that the tests of this file change one after the other."""
     made = Nodes(environment)
-    made.head()
-    yield made
-    made.close()
+    try:
+        made.head()
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture

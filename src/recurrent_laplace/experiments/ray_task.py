@@ -58,14 +58,17 @@ def perform(order: Order) -> Outcome:
     """Check that the node can do the job, and let a worker do it."""
     outcome = Outcome(node=platform.node(), process=0, code=2, said="", problem="")
     if problem := _what_is_missing(order):
-        return outcome | {"problem": f"node {outcome['node']} {problem}"}
+        outcome["problem"] = f"node {outcome['node']} {problem}"
+        return outcome
     try:
         log = open(order["log"], "ab", buffering=0)  # noqa: SIM115
     except OSError as error:
         said = f"cannot write {order['log']}: {error.strerror}."
         if error.errno in NO_ROOM:
-            return outcome | {"said": said}
-        return outcome | {"problem": f"node {outcome['node']} {said}"}
+            outcome["said"] = said
+        else:
+            outcome["problem"] = f"node {outcome['node']} {said}"
+        return outcome
     command = [sys.executable, "-m", "recurrent_laplace.experiments.worker", *order["arguments"]]
     # Not to the log itself: its disk may be full, and what the worker says then is what must be heard.
     with log, tempfile.TemporaryFile() as output:
@@ -90,8 +93,9 @@ def perform(order: Order) -> Outcome:
             worker.wait()
             copied = _copy(output, log, copied)
         last = os.pread(output.fileno(), LAST, max(copied - LAST, 0)).decode(errors="replace")
-    said = (last.strip().splitlines() or [""])[-1]
-    return outcome | {"process": worker.pid, "code": worker.returncode, "said": said}
+    outcome["process"], outcome["code"] = worker.pid, worker.returncode
+    outcome["said"] = (last.strip().splitlines() or [""])[-1]
+    return outcome
 
 
 def _copy(output: IO[bytes], log: IO[bytes], start: int) -> int:
