@@ -21,6 +21,7 @@ EXPECTED = {
 }
 OTHER_LIBRARIES = {
     "flax_agent": r"^largest difference from Flax's own .*: \de-0\d$",
+    "sb3_alarm": r"^nothing +\d+ +\d+ +(\d+|inf) +\d+$",
     "sb3_uncertainty": r"^ *50 +-?\d+\.\d+ +\d",
     "torch_lstm": r"^largest difference from torch's own .*: \de-0\d$",
 }

@@ -1,8 +1,11 @@
 """Who works on a sweep: what is refused before anyone starts, and that only one process knows Ray."""
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
+import os
+import platform
 import socket
 import subprocess
 import sys
@@ -10,13 +13,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from test_faults import make_larger, small_disk
 from test_layers import SOURCES, imported
 
 import recurrent_laplace
 from recurrent_laplace.cli.executor import Executor
 from recurrent_laplace.experiments import ray_task
 from recurrent_laplace.experiments.ray_team import RayTeam
-from recurrent_laplace.experiments.sweeps import SweepDirectory
+from recurrent_laplace.experiments.sweeps import Standing, SweepDirectory
 from recurrent_laplace.experiments.teams import LocalTeam
 from recurrent_laplace.files import StorageError
 
@@ -29,12 +33,16 @@ set.task.name = "two_arm_bandit"
 """
 
 
-@pytest.fixture
-def directory(tmp_path) -> SweepDirectory:
+def make(out: Path) -> SweepDirectory:
     tables = tomllib.loads(SWEEP)
-    made = SweepDirectory.make(tmp_path / "out", tables, tmp_path / "sweep.toml")
+    made = SweepDirectory.make(out, tables, out / "sweep.toml")
     made.write(tables)
     return made
+
+
+@pytest.fixture
+def directory(tmp_path) -> SweepDirectory:
+    return make(tmp_path / "out")
 
 
 def test_only_the_driver_imports_ray_and_nobody_imports_the_driver():
@@ -140,5 +148,58 @@ def test_a_node_that_cannot_do_the_job_says_why(directory, changes, words):
 def test_a_job_that_the_sweep_does_not_have(directory):
     outcome = ray_task.perform(order(directory, "another"))
     assert (outcome["code"], outcome["problem"]) == (2, "")
-    said = (directory.path / "logs" / "job.txt").read_text()
-    assert said.strip().endswith("sweep.toml has no run another: it was changed.")
+    assert outcome["said"].endswith("sweep.toml has no run another: it was changed.")
+    assert (directory.path / "logs" / "job.txt").read_text().strip() == outcome["said"]
+
+
+def fill(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "rest").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def test_attempts_are_counted_where_they_cannot_be_written_down(tmp_path):
+    disk, overflow = tmp_path / "disk", tmp_path / "overflow"
+    overflow.mkdir()
+    with small_disk(disk, "64k"):
+        directory = make(disk / "out")
+        (job,) = directory.plan.jobs
+        asked = order(directory, job.id)
+        fill(disk)
+        outcome = ray_task.perform(asked)
+        assert (outcome["code"], outcome["problem"]) == (2, "")
+        said, worker = outcome["said"], (outcome["node"], outcome["process"])
+        assert said.startswith(f"cannot write {directory.path}")
+        assert said.endswith("No space left on device.")
+        assert Path(asked["log"]).read_text() == ""
+        with pytest.raises(StorageError, match="No space left on device"):
+            directory.leases.settle(job.id, 1, said, worker=worker)
+        # The driver counts in a folder elsewhere, and the sweeper looks there.
+        looking, directory.leases.overflow = make(disk / "out"), overflow
+        looking.leases.overflow = overflow
+        for attempts in (1, 2):
+            assert looking.standings()[job.id].word == "ready"
+            for _ in range(2):
+                directory.leases.settle(job.id, attempts, said, worker=worker)
+        assert looking.standings()[job.id] == Standing("failed", said)
+        # When there is room, the same command forgets about it.
+        make_larger(disk)
+        looking.leases.forget_attempts([job.id])
+        assert directory.standings()[job.id] == Standing("ready", said)
+        assert directory.leases.entry(job.id).attempts == 0
+
+
+def test_a_worker_that_could_not_give_its_job_back_is_spoken_for(directory):
+    (job,) = directory.plan.jobs
+    assert directory.leases.take(job.id, attempts=2)
+    me, said = (platform.node(), os.getpid()), "cannot write: No space left on device."
+    directory.leases.settle(job.id, 1, said, worker=(platform.node(), 1))
+    assert directory.standing(job).word == "running", "it is somebody else's"
+    directory.leases.settle(job.id, 1, said, worker=me)
+    assert directory.standing(job) == Standing("ready", said)
+    assert directory.leases.entry(job.id).attempts == 1
+    # One that did give it back has the last word.
+    assert directory.leases.take(job.id, attempts=2)
+    directory.leases.give_back(job.id, "it broke")
+    directory.leases.settle(job.id, 2, said, worker=me)
+    assert directory.standing(job) == Standing("failed", "it broke")

@@ -52,22 +52,28 @@ class Leases:
             ...
         leases.give_back("a-job")
     ```
+
+    `overflow` is a folder on another disk: what `settle` has no room for in `folder` is kept there.
     """
 
-    def __init__(self, folder: Path, seconds: float = LEASE_SECONDS):
+    def __init__(self, folder: Path, seconds: float = LEASE_SECONDS, overflow: Path | None = None):
         self.folder = folder
         self.seconds = seconds
+        self.overflow = overflow
         self.me = uuid.uuid4().hex
+
+    def known(self) -> set[str]:
+        """Jobs that have an entry."""
+        folders = [self.folder] if self.overflow is None else [self.folder, self.overflow]
+        return {path.stem for folder in folders for path in folder.glob("*.json")}
 
     def entry(self, job: str) -> Entry:
         """What is known of a job."""
-        path = self._path(job)
-        if not path.exists():
-            return Entry()
-        try:
-            return Entry(**json.loads(read_text(path)))
-        except (ValueError, TypeError) as problem:
-            raise StorageError(f"{path} is damaged: {problem}.") from problem
+        entry = _read(self.folder, job)
+        if self.overflow is None or not _path(self.overflow, job).exists():
+            return entry
+        more = _read(self.overflow, job)
+        return dataclasses.replace(entry, attempts=entry.attempts + more.attempts, error=more.error)
 
     def take(self, job: str, attempts: int) -> bool:
         """Take a job that nobody holds and that was not tried `attempts` times already."""
@@ -75,7 +81,8 @@ class Leases:
             entry = self.entry(job)
             if entry.is_held or entry.attempts >= attempts:
                 return False
-            self._write(
+            _write(
+                self.folder,
                 job,
                 Entry(
                     attempts=entry.attempts + 1,
@@ -100,7 +107,7 @@ class Leases:
                 with contextlib.suppress(StorageError, OSError), self._alone():
                     entry = self.entry(job)
                     if entry.owner == self.me:
-                        self._write(job, dataclasses.replace(entry, until=time.time() + self.seconds))
+                        _write(self.folder, job, dataclasses.replace(entry, until=time.time() + self.seconds))
 
         thread = threading.Thread(target=renew, daemon=True)
         thread.start()
@@ -117,7 +124,30 @@ class Leases:
             if entry.owner == self.me:
                 attempts = entry.attempts - (not counts)
                 seconds = entry.seconds + time.time() - entry.since
-                self._write(job, Entry(attempts=attempts, error=error, seconds=seconds))
+                _write(self.folder, job, Entry(attempts=attempts, error=error, seconds=seconds))
+
+    def settle(self, job: str, attempts: int, error: str, *, worker: tuple[str, int]) -> None:
+        """See to it that `attempts` are counted of a job, and that it is said why the last of them failed.
+
+        A worker that gives its job back has done both; on a full disk it cannot. `worker` is the host and
+        the process that has ended.
+        """
+        try:
+            with self._alone():
+                self._settle(self.folder, job, attempts, error, worker)
+        except StorageError:
+            if self.overflow is None:
+                raise
+            self._settle(self.overflow, job, attempts, error, worker)
+
+    def _settle(self, folder: Path, job: str, attempts: int, error: str, worker: tuple[str, int]) -> None:
+        entry = self.entry(job)
+        is_told = entry.attempts >= attempts and not entry.owner
+        if is_told or (entry.is_held and (entry.host, entry.process) != worker):
+            return
+        there = _read(folder, job)
+        count = there.attempts + max(attempts - entry.attempts, 0)
+        _write(folder, job, Entry(attempts=count, error=error, seconds=there.seconds))
 
     def forget_attempts(self, jobs: list[str]) -> None:
         """Let jobs that were given up be tried again."""
@@ -125,13 +155,9 @@ class Leases:
             for job in jobs:
                 entry = self.entry(job)
                 if entry.attempts and not entry.is_held:
-                    self._write(job, Entry(error=entry.error, seconds=entry.seconds))
-
-    def _path(self, job: str) -> Path:
-        return self.folder / f"{job}.json"
-
-    def _write(self, job: str, entry: Entry) -> None:
-        write_text(self._path(job), json.dumps(dataclasses.asdict(entry)) + "\n")
+                    _write(self.folder, job, Entry(error=entry.error, seconds=entry.seconds))
+                    if self.overflow is not None:
+                        _path(self.overflow, job).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -143,6 +169,24 @@ class Leases:
             raise StorageError(f"{self.folder} has been locked for 30 seconds.") from problem
         except OSError as problem:
             raise StorageError(f"cannot write {self.folder}: {problem.strerror or problem}.") from problem
+
+
+def _path(folder: Path, job: str) -> Path:
+    return folder / f"{job}.json"
+
+
+def _read(folder: Path, job: str) -> Entry:
+    path = _path(folder, job)
+    if not path.exists():
+        return Entry()
+    try:
+        return Entry(**json.loads(read_text(path)))
+    except (ValueError, TypeError) as problem:
+        raise StorageError(f"{path} is damaged: {problem}.") from problem
+
+
+def _write(folder: Path, job: str, entry: Entry) -> None:
+    write_text(_path(folder, job), json.dumps(dataclasses.asdict(entry)) + "\n")
 
 
 def _is_alive(process: int) -> bool:

@@ -5,6 +5,7 @@ Ray ends a process that loses its cluster, and writes much: neither is to happen
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import os
 import sys
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("stages", nargs="*")
     parser.add_argument("--attempts", type=int, default=2)
     parser.add_argument("--cpus-per-run", type=int, default=1)
+    parser.add_argument("--overflow", type=Path)
     parser.add_argument("--address")
     options = parser.parse_args()
     stop = threading.Event()
@@ -61,6 +63,7 @@ def main() -> None:
         connect(options.address)
         directory = SweepDirectory.open(options.directory.resolve(), tuple(options.stages))
         directory.attempts = options.attempts
+        directory.leases.overflow = options.overflow
         driver = Driver(directory, options.cpus_per_run)
         try:
             driver.work(stop)
@@ -69,8 +72,8 @@ def main() -> None:
             ray.shutdown()
     except (StorageError, ValueError) as problem:
         _end_with(problem)
-    if stop.is_set():
-        raise SystemExit(STOPPED)
+    # Not by returning: Python would fail over what a full disk did not take of Ray's log.
+    os._exit(STOPPED if stop.is_set() else 0)
 
 
 def connect(address: str | None) -> None:
@@ -180,10 +183,14 @@ class Driver:
             if outcome["problem"]:
                 raise StorageError(outcome["problem"])
             if outcome["code"] not in (0, STOPPED):
-                log = log_of(self.directory, job.id)
-                self._lost(
-                    job, attempts, f"its worker on {outcome['node']} ended with {outcome['code']} ({log})"
-                )
+                self._ended(job, attempts, outcome)
+
+    def _ended(self, job: Job, attempts: int, outcome: ray_task.Outcome) -> None:
+        """A worker that broke down, or had no room to write its attempt down: it counts all the same."""
+        node, code = outcome["node"], outcome["code"]
+        why = f"its worker on {node} ended with code {code}: {outcome['said'] or 'it said nothing'}"
+        self._say(f"lost: {job.id}: {why}")
+        self.directory.leases.settle(job.id, attempts + 1, why, worker=(node, outcome["process"]))
 
     def _lost(self, job: Job, attempts: int, why: str) -> None:
         """A job that was begun counts as an attempt; one that never begins would be sent for ever."""
@@ -195,7 +202,7 @@ class Driver:
 
     def _say(self, text: str) -> None:
         if text != self.said:
-            print(text, flush=True)
+            _print(text)
         self.said = text
 
 
@@ -213,8 +220,14 @@ def _watch(head: str) -> None:
 
 def _end_with(problem: object) -> NoReturn:
     """The last line of the log is for the sweeper to say; Ray would add some of its own on the way out."""
-    print(problem, flush=True)
+    _print(problem)
     os._exit(2)
+
+
+def _print(text: object) -> None:
+    """Write to the log, if there is room on its disk."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), f"{text}\n".encode())
 
 
 def _first_line(problem: Any) -> str:

@@ -2,8 +2,11 @@
 
 import importlib.util
 import os
+import shutil
 import socket
 import sys
+import tempfile
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -45,6 +48,11 @@ class RayTeam(AbstractTeam):
         ]
         command += ["--attempts", str(directory.attempts), "--cpus-per-run", str(cpus_per_run)]
         command += ["--address", address] if address else []
+        # Attempts that the sweep's disk has no room for: the driver counts them here, for us to see.
+        leases = directory.leases
+        leases.overflow = Path(tempfile.mkdtemp(prefix="recurrent-laplace-"))
+        weakref.finalize(leases, shutil.rmtree, leases.overflow, ignore_errors=True)
+        command += ["--overflow", str(leases.overflow)]
         # Nobody is told that there is a sweep.
         environment = {"RAY_USAGE_STATS_ENABLED": "0"} | os.environ
         super().__init__(directory, [Process(command, directory.path / "logs" / "ray.txt", environment)])

@@ -105,8 +105,7 @@ class SweepDirectory:
 
         Only files of jobs that were begun are looked at: there may be ten thousand others, on a slow disk.
         """
-        begun = {path.stem for path in self.leases.folder.glob("*.json")}
-        begun |= {path.name for path in self.runs.glob("*")}
+        begun = self.leases.known() | {path.name for path in self.runs.glob("*")}
         found: dict[str, Standing] = {}
         for job in self.plan.jobs:
             above = None if job.parent is None else found[job.parent.id]
