@@ -68,7 +68,8 @@ FIGURES = (
         alt="Four panels of lines: average return against updates for bandit and gridworld, with one draw "
         "in the loss in the upper row and five in the lower row.",
         caption="Reward summed over a training task; higher is better. Upper row: one draw from the belief "
-        f"in the loss; lower row: five. The RNN draws nothing and is the same in both. {BANDITS}, or {GRIDS}; its "
+        "in the loss; lower row: five. The RNN draws nothing and is the same in both. "
+        f"{BANDITS}, or {GRIDS}; its "
         "level is the mean over tasks drawn as in training.",
         draw=figure_03,
     ),
