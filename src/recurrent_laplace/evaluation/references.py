@@ -27,7 +27,7 @@ EXACT = "exact Bayes"
 REFERENCES: dict[type[AbstractTask], dict[str, str]] = {
     Gridworld: {EXACT: "greedy", "told the goal": "told"},
     DirichletBandit: {EXACT: "greedy", "Thompson": "thompson"},
-    BetaBandit: {EXACT: "greedy", "Thompson": "thompson"},
+    BetaBandit: {EXACT: "gittins", "Thompson": "thompson"},
     TwoArmBandit: {EXACT: "greedy"},
     PiecewiseCoin: {EXACT: "greedy"},
 }

@@ -39,20 +39,21 @@ def exact_tests(frames: Frames, runs: pl.DataFrame, metric: str) -> pl.DataFrame
 
 def exact_training(frames: Frames, runs: pl.DataFrame, metric: str) -> float | None:
     """What it reaches on the tasks that most of these runs were trained on; None where that is not known."""
-    task, steps = _commonest(runs), cutoff_of(runs)
-    if task is None or steps is None:
+    steps = cutoff_of(runs)
+    if steps is None:
         return None
-    rows = _means(frames, metric, training_id(task, steps))
+    rows = _means(frames, metric, training_id(_commonest(runs), steps))
     return None if rows.is_empty() else rows["value"][0]
 
 
-def _means(frames: Frames, metric: str, configuration: str | None) -> pl.DataFrame:
+def _means(frames: Frames, metric: str, configuration: str) -> pl.DataFrame:
     rows = frames.oracle.filter(
         (pl.col("run") == EXACT) & (pl.col("metric") == metric) & (pl.col("configuration") == configuration)
     )
     return rows.drop_nulls("value").group_by("t").agg(pl.col("value").mean()).sort("t")
 
 
-def _commonest(runs: pl.DataFrame) -> str | None:
-    known = runs["task_id"].drop_nulls()
-    return None if known.is_empty() else known.mode().min()  # pyright: ignore[reportReturnType]
+def _commonest(runs: pl.DataFrame) -> str:
+    """The identity of the task that most runs have; empty if none is known."""
+    known = runs["task_id"].drop_nulls().mode()
+    return "" if known.is_empty() else str(known.min())

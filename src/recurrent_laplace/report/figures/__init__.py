@@ -36,7 +36,10 @@ FUNCTIONS = (
     "Exact Bayes is Bayesian linear regression on the same functions. Without noise, as many values as there "
     "are weights tell it all, and its line leaves the panel."
 )
-BANDITS = "Exact Bayes pulls the arm of the highest mean under the exact belief"
+BANDITS = (
+    "Exact Bayes pulls the arm of the highest mean under the exact belief (of independent arms, that of the "
+    "highest Gittins index)"
+)
 GRIDS = "goes to the nearest tile that the goal can still be on"
 
 FIGURES = (
