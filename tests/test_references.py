@@ -21,7 +21,7 @@ from recurrent_laplace.evaluation.oracles import (
     Walker,
     play,
 )
-from recurrent_laplace.evaluation.references import EXACT, evaluate_references, training_references
+from recurrent_laplace.evaluation.references import EXACT, evaluate_references, training_reference
 from recurrent_laplace.evaluation.regression import QUERIES
 from recurrent_laplace.evaluation.statistics import mean_interval, ratio_interval
 from recurrent_laplace.experiments import oracles
@@ -70,12 +70,13 @@ def test_who_was_told_the_goal_walks_shortest_paths():
 @pytest.mark.slow
 def test_references_of_the_dirichlet_bandit_are_those_of_its_two_priors():
     task = rl.DirichletBandit()
-    tested, trained = evaluate_references(task, tasks=64), training_references(task, tasks=64, steps=50)
+    tested, trained = evaluate_references(task, tasks=64), training_reference(task, tasks=64, steps=50)
     at = LENGTHS.index(50)
     regrets = {name: float(table["cumulative_regret"][:, at].mean()) for name, table in tested.items()}
     # 3.9 and 4.9 (test_oracles.py), over 64 tasks.
     assert 2 < regrets[EXACT] < 7
     assert 2 < regrets["Thompson"] < 8
+    assert list(trained) == [EXACT]
     assert trained[EXACT]["return"].shape == (64, 1)
     # Training has the smaller concentration, so better best arms.
     assert trained[EXACT]["return"].mean() > tested[EXACT]["return"][:, at].mean()
@@ -118,7 +119,7 @@ class OtherGrid(rl.Gridworld):
 
 def test_a_task_of_ones_own_has_no_references(tmp_path):
     assert evaluate_references(OtherGrid(), tasks=2) == {}
-    assert training_references(OtherGrid(), tasks=2, steps=5) == {}
+    assert training_reference(OtherGrid(), tasks=2, steps=5) == {}
     for table in (oracle_table(tmp_path, OtherGrid()), training_table(tmp_path, OtherGrid(), steps=5)):
         assert table.is_empty()
         assert dict(table.schema) == EVALUATION_SCHEMA
@@ -231,7 +232,7 @@ def computed(monkeypatch):
         return {EXACT: {"return": np.full((tasks, 1), 0.5 * steps)}}
 
     monkeypatch.setattr(oracles, "evaluate_references", tested)
-    monkeypatch.setattr(oracles, "training_references", trained)
+    monkeypatch.setattr(oracles, "training_reference", trained)
     return asked
 
 
@@ -248,7 +249,7 @@ def test_a_table_is_computed_once_for_a_task(computed, tmp_path):
     oracle_table(tmp_path, rl.Gridworld(size=4))
     training_table(tmp_path, GRID, steps=7)
     assert training_table(tmp_path, GRID, steps=7)["t"].unique().to_list() == [7]
-    assert computed[1:] == [(GRID, 200), (rl.Gridworld(size=4), 128), (GRID, 1024, 7)]
+    assert computed[1:] == [(GRID, 200), (rl.Gridworld(size=4), 128), (GRID, 256, 7)]
 
 
 def test_a_damaged_table_is_named(computed, tmp_path):
@@ -291,7 +292,7 @@ def test_reports_compute_what_is_not_there(computed, tmp_path):
     oracle_table(tmp_path, GRID)
     said: list[str] = []
     frames = with_oracles(bare, said.append)
-    assert computed == [(GRID, 128), (GRID, 1024, 10), (rl.Regression(), 128)]
+    assert computed == [(GRID, 128), (GRID, 256, 10), (rl.Regression(), 128)]
     assert said == ["exact Bayes on gridworld", "exact Bayes on regression"]
     assert set(frames.oracle["configuration"]) == {
         task_id(GRID),

@@ -47,19 +47,19 @@ def evaluate_references(task: AbstractTask, *, tasks: int) -> dict[str, Table]:
     """
     if type(task) is Regression:
         return {EXACT: _evaluate_series(task, tasks)}
-    return _play_references(task, tasks=tasks, test=True, lengths=LENGTHS)
+    return _play_references(task, REFERENCES.get(type(task), {}), tasks=tasks, test=True, lengths=LENGTHS)
 
 
 @eqx.filter_jit
-def training_references(task: AbstractTask, *, tasks: int, steps: int) -> dict[str, Table]:
-    """The same after `steps` steps of tasks as training draws them: one column."""
-    return _play_references(task, tasks=tasks, test=False, lengths=(steps,))
+def training_reference(task: AbstractTask, *, tasks: int, steps: int) -> dict[str, Table]:
+    """The same of exact Bayes alone, after `steps` steps of tasks as training draws them: one column."""
+    names = {name: agent for name, agent in REFERENCES.get(type(task), {}).items() if name == EXACT}
+    return _play_references(task, names, tasks=tasks, test=False, lengths=(steps,))
 
 
 def _play_references(
-    task: AbstractTask, *, tasks: int, test: bool, lengths: Sequence[int]
+    task: AbstractTask, names: dict[str, str], *, tasks: int, test: bool, lengths: Sequence[int]
 ) -> dict[str, Table]:
-    names = REFERENCES.get(type(task), {})
     if not names:
         return {}
     steps = max(lengths)

@@ -9,13 +9,13 @@ import polars as pl
 from recurrent_laplace.evaluation.control import Table
 from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.evaluation.lengths import LENGTHS
-from recurrent_laplace.evaluation.references import evaluate_references, training_references
+from recurrent_laplace.evaluation.references import evaluate_references, training_reference
 from recurrent_laplace.experiments.config import task_id
 from recurrent_laplace.experiments.tables import EVALUATION_SCHEMA, evaluation_frame, read_table, write_table
 from recurrent_laplace.tasks import AbstractControlTask, AbstractTask
 
-TRAINING_TASKS = 1024
-"""Tasks as training draws them: many, since no run has these very ones."""
+TRAINING_TASKS = 256
+"""Tasks as training draws them: more, since no run has these very ones."""
 
 
 def oracle_table(folder: Path, task: AbstractTask, *, tasks: int = TEST_TASKS) -> pl.DataFrame:
@@ -32,12 +32,15 @@ def oracle_table(folder: Path, task: AbstractTask, *, tasks: int = TEST_TASKS) -
 
 
 def training_table(folder: Path, task: AbstractTask, *, steps: int) -> pl.DataFrame:
-    """The same after `steps` steps of tasks as training draws them; `configuration` is `training_id`."""
+    """The same of exact Bayes alone, after `steps` steps of tasks as training draws them.
+
+    `configuration` is `training_id`.
+    """
     if not isinstance(task, AbstractControlTask):
         return pl.DataFrame(schema=EVALUATION_SCHEMA)
     name = training_id(task_id(task), steps)
     return _kept(
-        folder, name, name, (steps,), lambda: training_references(task, tasks=TRAINING_TASKS, steps=steps)
+        folder, name, name, (steps,), lambda: training_reference(task, tasks=TRAINING_TASKS, steps=steps)
     )
 
 
