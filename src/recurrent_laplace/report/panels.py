@@ -41,7 +41,7 @@ COMPRESSED_ABOVE = 10.0
 BAND_ROOM = 0.5
 """How far bands may widen an axis, as a share of what the lines need; what is wider is cut."""
 
-EXACT_STYLE: dict[str, Any] = {"color": "#8e44ad", "linewidth": 1.0, "linestyle": (0, (5, 2)), "zorder": 2}
+EXACT_STYLE: dict[str, Any] = {"color": "#8e44ad", "linewidth": 1.0, "linestyle": (0, (5, 2)), "zorder": 4}
 
 MARK = "_mark"
 MARK_STYLE: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (3, 3)), "zorder": 0}
