@@ -324,6 +324,7 @@ def fit_y(group: Sequence[Axes], scale: Scale) -> None:
     """One range of y for a group of panels: all of the lines, and some of bands that are much wider."""
     drawn = [axes for axes in group if any(map(_is_curve, axes.lines))]
     lines = [line.get_ydata() for axes in drawn for line in axes.lines if _is_curve(line)]
+    exact = [line.get_ydata() for axes in drawn for line in axes.lines if _is_exact(line)]
     bands = [
         np.asarray(path.vertices)[:, 1]
         for axes in drawn
@@ -331,9 +332,7 @@ def fit_y(group: Sequence[Axes], scale: Scale) -> None:
         for path in band.get_paths()
     ]
     # A function without noise can be known exactly, and its cross-entropy falls without end.
-    (bands if scale == "compressed" else lines).extend(
-        line.get_ydata() for axes in drawn for line in axes.lines if _is_exact(line)
-    )
+    lines, bands = (lines, [*bands, *exact]) if scale == "compressed" else ([*lines, *exact], bands)
     lines, bands = _finite(lines), _finite(bands)
     if not len(lines):
         return
