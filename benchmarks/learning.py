@@ -9,6 +9,7 @@ stopped and started.
 """
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -24,7 +25,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from recurrent_laplace.evaluation.references import EXACT
 from recurrent_laplace.evaluation.statistics import mean_interval, slope_interval
+from recurrent_laplace.experiments.oracles import oracle_table
+from recurrent_laplace.experiments.storage import RunDirectory
 
 PROGRAM = Path(sys.executable).parent / "recurrent-laplace"
 
@@ -37,9 +41,8 @@ METHODS = {
     "VRNN dense": ["--posterior", "variational", "--covariance", "dense"],
 }
 TEST_TASKS = 1024
-EXACT_GREEDY = {0.2: 3.3, 0.3: 3.9}
-"""Cumulative regret at 50 pulls of greedy play on the exact posterior, by test alpha."""
-EXACT_THOMPSON = {0.2: 4.7, 0.3: 4.9}
+ALPHAS = (0.2, 0.3)
+"""Concentrations of the bandit's test prior."""
 
 
 MANY_SEEDS = 10
@@ -119,6 +122,13 @@ class Bench:
         (line,) = [line for line in printed.splitlines() if line.startswith("written: ")]
         return pl.read_parquet(line.removeprefix("written: "))
 
+    def references(self, path: Path, **changes: float) -> dict[str, pl.DataFrame]:
+        """What exact Bayes reaches on the test tasks of a run, and other references; exact Bayes first."""
+        task = dataclasses.replace(RunDirectory.open(path).run.config.task, **changes)
+        frame = oracle_table(path.parent, task, tasks=TEST_TASKS)
+        names = [EXACT, *(name for name in frame["run"].unique().sort() if name != EXACT)]
+        return {name: frame.filter(pl.col("run") == name) for name in names}
+
 
 def values(frame: pl.DataFrame, metric: str, t: int) -> np.ndarray:
     """A metric of every test task after t steps, in the order of the tasks."""
@@ -155,7 +165,7 @@ def everything_else(bench: Bench, parts: list[str]) -> None:
 
     def bandit_chain(method: str, seeds: int, preset: str) -> None:
         path, _ = bench.train("bandit", method, 0, seeds, preset)
-        for alpha in EXACT_GREEDY:
+        for alpha in ALPHAS:
             bench.evaluate(path, "--task.test-alpha", str(alpha))
 
     def regression_chain(method: str) -> None:
@@ -178,9 +188,11 @@ def everything_else(bench: Bench, parts: list[str]) -> None:
 
 def gridworld(bench: Bench) -> None:
     """Return on test tasks; then the RNN under post-hoc posteriors."""
-    print("\n### Gridworld\n\n| agent | return of 100 steps | least, 99% | regret at 100 | seconds, seed 0 |")
-    print("|---|---|---|---|---|")
+    print("\n### Gridworld\n\n| agent | return of 100 steps | share of exact Bayes | least, 99% |", end="")
+    print(" regret at 100 | seconds, seed 0 |\n|---|---|---|---|---|---|")
     paths = {}
+    references = bench.references(bench.train("gridworld", "RNN", 0)[0])
+    best = values(references[EXACT], "return", 100).mean()
     for method in METHODS:
         returns, lows, regrets, seconds = [], [], [], []
         for seed in range(bench.seeds):
@@ -192,8 +204,12 @@ def gridworld(bench: Bench) -> None:
             lows.append(interval.low)
             regrets.append(values(frame, "cumulative_regret", 100).mean())
             seconds.append(took)
-        row = [show(returns, 1), f"{min(lows):.1f}", show(regrets, 1), f"{seconds[0]:.0f}"]
-        print(f"| {method} | {' | '.join(row)} |", flush=True)
+        row = [show(returns, 1), f"{np.mean(returns) / best:.0%}", f"{min(lows):.1f}", show(regrets, 1)]
+        print(f"| {method} | {' | '.join(row)} | {seconds[0]:.0f} |", flush=True)
+    for name, frame in references.items():
+        interval = mean_interval(values(frame, "return", 100))
+        row = [f"{interval.mean:.1f}", f"{interval.mean / best:.0%}", f"{interval.low:.1f}"]
+        print(f"| {name} | {' | '.join(row)} | {values(frame, 'cumulative_regret', 100).mean():.1f} | |")
 
     print("\nThe RNNs of the first row under a posterior that they were not trained with:\n")
     print(
@@ -217,27 +233,35 @@ def gridworld(bench: Bench) -> None:
 
 def bandit(bench: Bench) -> None:
     """Cumulative regret for both test priors, and how it grows."""
-    print("\n### Bandit\n\n| agent | regret at 50 pulls, alpha 0.2 | alpha 0.3 |", end="")
+    print("\n### Bandit\n\n| agent | regret at 50 pulls, alpha 0.2 | alpha 0.3 | times exact Bayes |", end="")
     print(" sub-linear for both | largest upper end of a slope |", end="")
-    print(f" preset small, {MANY_SEEDS} seeds: regret | sub-linear for both |\n|---|---|---|---|---|---|---|")
+    print(f" preset small, {MANY_SEEDS} seeds: regret | sub-linear for both |\n|{'---|' * 8}")
+    some, _ = bench.train("bandit", "RNN", 0, bench.seeds)
+    known = [bench.references(some, test_alpha=alpha) for alpha in ALPHAS]
+    best = [values(references[EXACT], "cumulative_regret", 50).mean() for references in known]
     for method in METHODS:
         row = []
         for seeds, preset in ((bench.seeds, "laptop"), (MANY_SEEDS, "small")):
             path, _ = bench.train("bandit", method, 0, seeds, preset)
             ends, highs = [], []
-            for alpha in EXACT_GREEDY:
+            for alpha in ALPHAS:
                 curves = _regret_curves(bench.evaluate(path, "--task.test-alpha", str(alpha)), seeds)
                 ends.append([curve[-1] for curve in curves])
                 highs.append([slope_interval(np.log(SLOPE_LENGTHS), np.log(curve)).high for curve in curves])
             worst = np.max(highs, axis=0)
             growth = f"{np.sum(worst < 1)} of {seeds}"
             if preset == "laptop":
-                row += [*(show(end) for end in ends), growth, f"{np.max(worst):.2f}"]
+                times = ", ".join(
+                    f"{np.mean(end) / least:.2f}" for end, least in zip(ends, best, strict=True)
+                )
+                row += [*(show(end) for end in ends), times, growth, f"{np.max(worst):.2f}"]
             else:
                 row += [", ".join(f"{np.mean(end):.2f}" for end in ends), growth]
         print(f"| {method} | {' | '.join(row)} |", flush=True)
-    for name, known in (("greedy", EXACT_GREEDY), ("Thompson", EXACT_THOMPSON)):
-        print(f"| {name} on the exact posterior | {known[0.2]} | {known[0.3]} | | | | |")
+    for name in known[0]:
+        ends = [values(references[name], "cumulative_regret", 50).mean() for references in known]
+        times = ", ".join(f"{end / least:.2f}" for end, least in zip(ends, best, strict=True))
+        print(f"| {name} | {ends[0]:.2f} | {ends[1]:.2f} | {times} | | | | |")
 
 
 def _regret_curves(frame: pl.DataFrame, seeds: int) -> list[list[float]]:
@@ -266,8 +290,11 @@ def regression(bench: Bench) -> None:
         took = f"{bench.train('regression', 'RNN', 0)[1]:.0f}" if method == "RNN" else ""
         row = [*cells, f"{np.mean(gaps):.2f}", by_seed, took]
         print(f"| {method} | {' | '.join(row)} |", flush=True)
-    exact = ", ".join(f"{error:.2f}" for error in linear_regression_errors(lengths))
-    print(f"| Bayesian linear regression in the span | {exact} | | | | |")
+    exact = bench.references(_regression_runs(bench, "RNN")[0])[EXACT]
+    errors = ", ".join(f"{np.sqrt(values(exact, 'squared_error', t).mean()):.2f}" for t in lengths)
+    entropies = ", ".join(f"{values(exact, 'cross_entropy', t).mean():.2f}" for t in lengths)
+    gap = values(exact, "cross_entropy_gaps", 50).mean()
+    print(f"| {EXACT}, linear | {errors} | {entropies} | {gap:.2f} | | |")
 
 
 def _regression_runs(bench: Bench, method: str) -> list[Path]:
@@ -275,34 +302,6 @@ def _regression_runs(bench: Bench, method: str) -> list[Path]:
     if method == "RNN":
         return [bench.train("regression", method, seed)[0] for seed in range(bench.seeds)]
     return [bench.train("regression", method, 0, bench.seeds)[0]]
-
-
-def linear_regression_errors(lengths: list[int], functions: int = 500) -> list[float]:
-    """RMSE of the best linear predictor: the span's 9 coefficients with their prior's own moments."""
-    random = np.random.default_rng(0)
-    k = np.arange(1, 5)
-
-    def basis(x: np.ndarray) -> np.ndarray:
-        return np.hstack([np.ones_like(x), np.cos(np.pi * k * x), np.sin(np.pi * k * x)])
-
-    amplitudes = random.uniform(-1, 1, (functions, 5))
-    # Period 2: a shift and a phase are one angle for each k.
-    shift, phase = random.uniform(0, np.pi, (functions, 1)), random.uniform(0, np.pi, (functions, 4))
-    angle = np.pi * k * shift + phase
-    weights = np.hstack(
-        [amplitudes[:, :1] / 2, amplitudes[:, 1:] * np.cos(angle), amplitudes[:, 1:] * np.sin(angle)]
-    )
-    mean, covariance = weights.mean(axis=0), np.cov(weights.T)
-    errors = []
-    for t in lengths:
-        squares = []
-        for weight in weights:
-            seen, asked = basis(random.uniform(-1, 1, (t, 1))), basis(random.uniform(-1, 1, (64, 1)))
-            gram = seen @ covariance @ seen.T + 1e-9 * np.eye(t)
-            guess = mean + covariance @ seen.T @ np.linalg.solve(gram, seen @ (weight - mean))
-            squares.append(np.mean((asked @ (weight - guess)) ** 2))
-        errors.append(float(np.sqrt(np.mean(squares))))
-    return errors
 
 
 def main() -> None:

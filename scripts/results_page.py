@@ -11,6 +11,7 @@ from pathlib import Path
 from recurrent_laplace.report.claims import judge
 from recurrent_laplace.report.figures import FIGURES
 from recurrent_laplace.report.frames import load_frames
+from recurrent_laplace.report.oracles import with_oracles
 
 
 def main() -> None:
@@ -19,7 +20,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--figures", type=Path, default=Path("docs/figures"))
     options = parser.parse_args()
-    frames = load_frames(options.folder)
+    frames = with_oracles(load_frames(options.folder))
     print("| claim | | verdict | numbers |\n|---|---|---|---|")
     for verdict in judge(frames):
         cells = (verdict.id, verdict.claim, f"**{verdict.verdict}**", verdict.evidence)

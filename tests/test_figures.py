@@ -12,7 +12,9 @@ from paper_runs import cross_entropy, paper_frames, paper_run
 from synthetic import synthetic_frames, synthetic_run
 
 from recurrent_laplace.evaluation.lengths import LENGTHS
+from recurrent_laplace.evaluation.references import EXACT
 from recurrent_laplace.evaluation.statistics import mean_interval
+from recurrent_laplace.experiments.tables import EVALUATION_SCHEMA
 from recurrent_laplace.report.figures import FIGURES
 from recurrent_laplace.report.figures.ablations import comparable
 from recurrent_laplace.report.figures.control import better_half
@@ -340,3 +342,61 @@ def test_the_bandit_is_the_one_that_was_run():
 
 def test_labels_are_joined_by_method():
     assert join_labels(VARIANTS[:4]) == "RNN, VRNN, stationary Laplace diagonal"
+
+
+# What exact Bayes reaches.
+
+
+def with_exact(frames, *, level=1.0):
+    """The same frames, whose tasks have an identity and a table of exact Bayes."""
+    runs = frames.runs.with_columns(task_id=pl.col("task") + "-0")
+    rows = [
+        {"run": name, "configuration": f"{task}-0{training}", "task": i, "t": t, "metric": metric, "value": v}
+        for task in ("regression", "bandit", "gridworld")
+        for metric in (("cross_entropy",) if task == "regression" else ("cumulative_regret", "return"))
+        for training, lengths in (("", LENGTHS), ("-training-50", (50,)))
+        for name, factor in ((EXACT, 1.0), ("told the goal", 7.0))
+        for i, v in ((0, 0.5 * level * factor), (1, 1.5 * level * factor))
+        for t in lengths
+    ]
+    oracle = pl.DataFrame(rows, schema=EVALUATION_SCHEMA)
+    return dataclasses.replace(frames, runs=runs, oracle=oracle)
+
+
+@pytest.mark.parametrize("number", [1, 3, 8, 10, 12])
+def test_exact_bayes_is_a_dashed_line(number, full):
+    drawn = figure(number, with_exact(full))
+    for axes in drawn.axes:
+        line = lines(axes)[EXACT]
+        # Tasks have 0.5 and 1.5; who was told the goal is not in it.
+        np.testing.assert_allclose(line.get_ydata(), 1.0)
+        assert line.is_dashed()
+        assert line.get_linewidth() < 1.2
+        if number != 3:
+            assert list(line.get_xdata()) == list(LENGTHS)
+    (legend,) = drawn.legends
+    assert EXACT in [text.get_text() for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("number", [2, 7, 13])
+def test_beliefs_in_other_spaces_have_no_exact_one(number, full):
+    drawn = figure(number, with_exact(full))
+    assert not any(EXACT in lines(axes) for axes in drawn.axes)
+    assert EXACT not in texts(drawn)
+
+
+def test_without_its_table_exact_bayes_is_not_drawn(full):
+    for frames in (full, dataclasses.replace(with_exact(full), oracle=full.oracle)):
+        drawn = figure(12, frames)
+        assert not any(EXACT in lines(axes) for axes in drawn.axes)
+        assert EXACT not in texts(drawn)
+
+
+def test_exact_bayes_is_in_view_but_where_it_falls_without_end(full):
+    for axes in figure(12, with_exact(full, level=500.0)).axes:
+        assert axes.get_ylim()[1] > 500
+    plain, deep = figure(1, full), figure(1, with_exact(full, level=-50.0))
+    for before, after in zip(plain.axes, deep.axes, strict=True):
+        assert after.get_yscale() == before.get_yscale() == "linear"
+        low, high = before.get_ylim()
+        assert after.get_ylim()[0] > low - (high - low)

@@ -380,6 +380,27 @@ def test_evaluation_of_an_agent(tested, grid):
     assert table(tested["8"], "return")[:, -1].mean() > 0
 
 
+def test_evaluation_says_what_is_possible(grid, command):
+    """Below the agent's numbers are those of exact Bayes on the same tasks, kept beside the runs."""
+    done = command("evaluate", grid, "--tasks", "8")
+    frame = pl.read_parquet(done.path)
+    (kept,) = grid.parent.glob("oracle-gridworld-*.parquet")
+    exact = pl.read_parquet(kept)
+    assert dict(exact.schema) == EVALUATION_COLUMNS
+    assert exact["task"].n_unique() == 128
+    first = exact.filter((pl.col("run") == "exact Bayes") & (pl.col("task") < 8))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.out.splitlines()]
+    shown = {row[0]: row[1:] for row in reversed(rows) if row}
+    best = table(first, "return")[:, -1].mean()
+    assert shown["return"][-1].startswith(f"{table(frame, 'return')[:, -1].mean():.3g} ±")
+    assert shown["exact Bayes"][-1].startswith(f"{best:.3g} ±")
+    share = table(frame, "return")[:, -1].mean() / best
+    assert shown["share of exact Bayes"][-1].startswith(f"{share:.0%} ±")
+    # Nobody does better than who was told the goal, and exact Bayes is near.
+    told = table(exact.filter(pl.col("run") == "told the goal"), "return")[:, -1].mean()
+    assert 0.7 * told < table(exact.filter(pl.col("run") == "exact Bayes"), "return")[:, -1].mean() < told
+
+
 # Other posteriors on the same weights.
 
 

@@ -1,12 +1,14 @@
 """Scores of episodes against plain loops, and the benchmark of alarms from end to end."""
 
 import dataclasses
+import io
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 import recurrent_laplace as rl
 from recurrent_laplace.deploy import scores as scores_module
@@ -30,6 +32,8 @@ from recurrent_laplace.evaluation.oracles.regression import SeriesOracle
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import Experience
 from recurrent_laplace.models import with_posterior
+from recurrent_laplace.report.shiftbench import overview_table, write_shift_page
+from recurrent_laplace.tasks.shifts import SHIFTS
 
 E, T = 5, 9
 RANDOM = np.random.default_rng(0)
@@ -233,3 +237,56 @@ def test_the_benchmark_from_end_to_end(agents):
     old = frame.filter((pl.col("seed") == 0) & (pl.col("shift") == "moved") & (pl.col("score") == "TD error"))
     new = again.filter(pl.col("score") == "TD error")
     assert old["auroc"].to_list() == new["auroc"].to_list()
+
+
+def test_the_printed_table_is_for_eighty_columns(tmp_path):
+    """All shifts, and the longest names; what is not in it is on the page."""
+    long = "policy_disagreement, over the state, no accumulation"
+    aurocs = {"combined alarm": 0.97, "combined alarm, no rewards": 0.93, "exact surprise": 0.99}
+    aurocs |= {long: 0.81, "kl, accumulated": 0.61, "random": 0.95}
+    shifts = [shift for shift in SHIFTS if shift != "none"]
+    rows = [
+        {
+            **{"seed": seed, "shift": shift, "score": score, "auroc": auroc + 0.02 * seed},
+            **{"aupr": 0.5, "fpr95": 0.5, "auroc_low": 0.0, "auroc_high": 1.0},
+            **{"missed": 0.25, "false_alarms": 0.01, "delay": np.inf if shift == "slips" else 7.0},
+        }
+        for seed in range(2)
+        for shift in shifts
+        for score, auroc in aurocs.items()
+    ]
+    frame = pl.DataFrame(rows)
+    text = io.StringIO()
+    Console(file=text, width=80).print(overview_table(frame))
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in text.getvalue()
+    printed = {shift: next(line for line in lines if shift.replace("_", " ") in line) for shift in shifts}
+    assert " ".join(printed["function_class"].split()).startswith("function class 0.98 0.94 7 25% 1.00 0.82")
+    assert " ".join(printed["slips"].split()).startswith("slips 0.98 0.94 - 25% 1.00")
+    assert "0.5 is wanted" in printed["new_task"]
+    # The best of the others, whole, in as many lines as it needs; chance is no score.
+    begin = lines.index(printed["moved"])
+    column = printed["moved"].index("0.82")
+    assert " ".join(line[column:].strip() for line in lines[begin : begin + 4]).startswith(
+        f"0.82 {long.replace('_', ' ')}"
+    )
+    assert "All 6 scores are on the page." in text.getvalue()
+    assert "1.0% of clean episodes" in text.getvalue()
+
+    write_shift_page(tmp_path / "page.html", frame, task="gridworld", agents=2, command="shiftbench")
+    page = (tmp_path / "page.html").read_text()
+    for score in aurocs:
+        assert score.replace("_", " ") in page
+
+
+def test_regressors_have_one_alarm():
+    rows = [
+        {"seed": 0, "shift": "moved", "score": score, "auroc": 0.9, "delay": 3.0, "missed": 0.0}
+        for score in ("combined alarm", "prediction error", "exact surprise")
+    ]
+    text = io.StringIO()
+    frame = pl.DataFrame(rows).with_columns(false_alarms=0.0)
+    Console(file=text, width=80).print(overview_table(frame))
+    assert "rewards" not in text.getvalue()
+    assert "0.90 prediction error" in text.getvalue()

@@ -11,9 +11,11 @@ from tyro.conf import OmitArgPrefixes, Positional
 from recurrent_laplace.cli.parsing import parse, peek_run, session
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.derive import derive
-from recurrent_laplace.experiments.evaluation import evaluate_run, summary_table
+from recurrent_laplace.experiments.evaluation import evaluate_run
+from recurrent_laplace.experiments.oracles import oracle_table
 from recurrent_laplace.experiments.runner import RunOptions
 from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.experiments.summary import summary_table
 from recurrent_laplace.models import PosteriorConfig
 
 
@@ -56,5 +58,6 @@ def main(argv: list[str]) -> None:
         console = Console()
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
             frame, written = evaluate_run(directory, chosen.evaluation)
-    console.print(summary_table(frame, console.width))
+            exact = oracle_table(directory.folder, directory.run.config.task, tasks=chosen.evaluation.tasks)
+    console.print(summary_table(frame, exact, console.width))
     print(f"written: {written}")

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 from tyro.conf import OmitArgPrefixes
 
 from recurrent_laplace.cli.faithfulness import method_names
@@ -79,16 +78,9 @@ def main(argv: list[str]) -> None:
                 beside=beside,
                 say=status.update,
             )
-        from recurrent_laplace.report.shiftbench import summarise, write_shift_page
+        from recurrent_laplace.report.shiftbench import overview_table, write_shift_page
 
-        summary = summarise(frame)
-        console = Console()
-        table = Table(
-            "score", *(name.replace("_", " ") for name in shifts), title="AUROC, mean over networks"
-        )
-        for row in summary.iter_rows(named=True):
-            table.add_row(row["score"], *(f"{row[name]:.2f}" for name in shifts))
-        console.print(table)
+        Console().print(overview_table(frame))
         write_table(chosen.out.with_suffix(".parquet"), frame)
         command = shlex.join(["recurrent-laplace", "shiftbench", *argv])
         write_shift_page(chosen.out, frame, task=config.task.name, agents=len(models), command=command)

@@ -1,5 +1,7 @@
 """Which tasks, and after how many steps."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -22,7 +24,9 @@ def test_keys(tasks: int) -> tuple[Array, Array]:
     return split_like(problem, tasks), split_like(play, tasks)
 
 
-def at_lengths(series: Float[Array, " T"], first: Array | float = jnp.nan) -> Float[Array, " L"]:
-    """The entries of a series of steps 1 .. T at `LENGTHS`; `first` is that of length 0."""
+def at_lengths(
+    series: Float[Array, " T"], first: Array | float = jnp.nan, lengths: Sequence[int] = LENGTHS
+) -> Float[Array, " L"]:
+    """The entries of a series of steps 1 .. T at `lengths`; `first` is that of length 0."""
     whole = jnp.concatenate([jnp.asarray(first, series.dtype)[None], series])
-    return whole[jnp.array(LENGTHS)]
+    return whole[jnp.array(lengths)]

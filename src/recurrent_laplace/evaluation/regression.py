@@ -1,6 +1,8 @@
 """A regressor on fixed test functions."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -27,6 +29,24 @@ LEVELS = tuple(level / 10 for level in range(1, 10))
 """Nominal levels of the central intervals whose coverage is checked."""
 
 
+AnyBelief = TypeVar("AnyBelief")
+
+
+class Predicted(NamedTuple):
+    """What a predictor says of N queries after each of L `LENGTHS` observed pairs."""
+
+    prediction: Prediction
+    """With the leading axes L, N."""
+    scores: dict[str, Float[Array, "L N"]]
+    """Further numbers of each query."""
+    statistics: dict[str, Float[Array, " L"]]
+    """Numbers of the belief itself."""
+
+
+Predictor = Callable[[Float[Array, "T X"], Float[Array, "T Y"], Float[Array, "N X"], Array], Predicted]
+"""From the observed pairs, the inputs of the queries, and a key."""
+
+
 @eqx.filter_jit
 def evaluate_regression(
     model: Regressor, task: AbstractRegressionTask, *, tasks: int, samples: int = PREDICTIVE_SAMPLES
@@ -37,39 +57,50 @@ def evaluate_regression(
     the whole domain, `disagreement` of the draws, and `entropy` and `kl` of the belief. The Fourier
     task gives all of it twice: observed on the whole interval, and (`_strips`, `_gaps`) in three strips.
     """
+    posterior = model.posterior
+
+    def predict(x: Array, y: Array, query_x: Array, key: Array) -> Predicted:
+        beliefs = posterior.unroll(model.embed(x, y))
+
+        def at(belief: AbstractBelief, key: Array) -> tuple[Prediction, Array]:
+            z = draw(belief, samples, key=key)[:, None]
+            means = model.prediction_head(z, model.input_embedder(query_x))
+            return model.predict(z, query_x), jnp.std(means, axis=0)
+
+        known = beliefs_at_lengths(first_belief(posterior), beliefs)
+        prediction, stddev = jax.vmap(at)(known, jax.random.split(key, len(LENGTHS)))
+        disagreement = jnp.mean(stddev, axis=-1)
+        if not isinstance(beliefs, AbstractGaussian):
+            disagreement = jnp.full_like(disagreement, jnp.nan)
+        return Predicted(prediction, {"disagreement": disagreement}, _belief_statistics(model, beliefs))
+
+    return score_predictor(predict, task, tasks=tasks)
+
+
+def score_predictor(predict: Predictor, task: AbstractRegressionTask, *, tasks: int) -> Table:
+    """The scores of any predictor on the test functions."""
     if not isinstance(task, Regression):
-        return _evaluate(model, task, tasks, samples)
-    whole = _evaluate(model, dataclasses.replace(task, inputs="interval"), tasks, samples)
-    strips = _evaluate(model, dataclasses.replace(task, inputs="strips"), tasks, samples, outside=True)
+        return _score(predict, task, tasks)
+    whole = _score(predict, dataclasses.replace(task, inputs="interval"), tasks)
+    strips = _score(predict, dataclasses.replace(task, inputs="strips"), tasks, outside=True)
     return {**whole, **strips}
 
 
-def _evaluate(
-    model: Regressor, task: AbstractRegressionTask, tasks: int, samples: int, outside: bool = False
-) -> Table:
-    posterior = model.posterior
+def beliefs_at_lengths(first: AnyBelief, beliefs: AnyBelief) -> AnyBelief:
+    """Of beliefs after 1 .. T pairs, those after `LENGTHS`; `first` is that of length 0."""
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b])[jnp.array(LENGTHS)], first, beliefs)
 
+
+def _score(predict: Predictor, task: AbstractRegressionTask, tasks: int, outside: bool = False) -> Table:
     def one(keys: tuple[Array, Array]) -> Table:
         key_problem, key_pairs = keys
         key_pairs, key_queries, key_draws = jax.random.split(key_pairs, 3)
         problem = task.sample(key_problem, test=True)
         x, y = task.pairs(problem, key_pairs, max(LENGTHS))
-        beliefs = posterior.unroll(model.embed(x, y))
-        known = _at_lengths(first_belief(posterior), beliefs)
         query_x, query_y = task.queries(problem, key_queries, QUERIES)
-
-        def predict(belief: AbstractBelief, key: Array) -> tuple[Prediction, Array]:
-            z = draw(belief, samples, key=key)[:, None]
-            means = model.prediction_head(z, model.input_embedder(query_x))
-            return model.predict(z, query_x), jnp.std(means, axis=0)
-
-        prediction, disagreement = jax.vmap(predict)(known, jax.random.split(key_draws, len(LENGTHS)))
-        scores = _scores(prediction, query_y)
-        scores["disagreement"] = jnp.mean(disagreement, axis=-1)
-        if not isinstance(beliefs, AbstractGaussian):
-            scores["disagreement"] = jnp.full_like(scores["disagreement"], jnp.nan)
+        prediction, others, statistics = predict(x, y, query_x, key_draws)
+        scores = {**_scores(prediction, query_y), **others}
         everywhere = jnp.ones(QUERIES)
-        statistics = _belief_statistics(model, beliefs)
         if not outside:
             return {**_averaged(scores, everywhere), **statistics}
         gap = 1.0 - _in_strips(query_x[:, 0])
@@ -80,11 +111,6 @@ def _evaluate(
         }
 
     return jax.lax.map(one, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))
-
-
-def _at_lengths(first: AbstractBelief, beliefs: AbstractBelief) -> AbstractBelief:
-    known = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, beliefs)
-    return known[jnp.array(LENGTHS)]
 
 
 def _scores(prediction: Prediction, y: Float[Array, "N Y"]) -> dict[str, Float[Array, "L N"]]:

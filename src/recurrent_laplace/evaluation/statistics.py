@@ -36,6 +36,22 @@ def mean_interval(values: np.ndarray, confidence: float = CONFIDENCE) -> Interva
     return Interval(mean, mean - float(half), mean + float(half), count)
 
 
+def ratio_interval(above: np.ndarray, below: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
+    """Ratio of the means of paired units, with the interval of its linearisation; NaN over nothing.
+
+    ```python
+    ratio_interval(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0])).mean  # 0.5
+    ```
+    """
+    above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
+    known = ~(np.isnan(above) | np.isnan(below))
+    above, below = above[known], below[known]
+    if len(below) == 0 or below.mean() <= 0:
+        return Interval(np.nan, np.nan, np.nan, 0)
+    ratio = above.mean() / below.mean()
+    return mean_interval(ratio + (above - ratio * below) / below.mean(), confidence)
+
+
 def slope_interval(x: np.ndarray, y: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
     """Slope of the least-squares line through points, with Student's interval."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)

@@ -14,7 +14,7 @@ import tomli_w
 from recurrent_laplace.errors import check_choice, check_size
 from recurrent_laplace.learning.config import Config, LearningConfig
 from recurrent_laplace.models.config import AgentConfig, PosteriorConfig
-from recurrent_laplace.tasks import TASKS, make_task
+from recurrent_laplace.tasks import TASKS, AbstractTask, make_task
 
 SCHEMA = 1
 """Version of the run directory's files; a newer one is refused."""
@@ -98,6 +98,11 @@ class Run:
         except (KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"{source} is not the configuration of a run: {problem}") from problem
         return run
+
+
+def task_id(task: AbstractTask) -> str:
+    """Identity of a task: its name, then the hash of its parameters."""
+    return f"{task.name}-{_hash({'task': _fields(task)})}"
 
 
 def config_tables(config: Config) -> Tables:

@@ -70,6 +70,11 @@ class RunDirectory:
             return cls.open(path)
         return cls(path, run)
 
+    @property
+    def folder(self) -> Path:
+        """Where the directory is, beside those of other runs."""
+        return self.path.resolve().parent
+
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Make the directory if need be, and keep others from working on it."""

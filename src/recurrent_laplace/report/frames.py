@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from recurrent_laplace.experiments.config import Run
+from recurrent_laplace.experiments.config import Run, task_id
 from recurrent_laplace.experiments.estimate import parameters
 from recurrent_laplace.experiments.provenance import read_sessions
 from recurrent_laplace.experiments.storage import RunDirectory
@@ -18,6 +18,7 @@ RUNS_SCHEMA = {
     "path": pl.String,
     "configuration": pl.String,
     "task": pl.String,
+    "task_id": pl.String,  # the name, and the hash of the parameters
     "origin": pl.String,  # scratch, finetuned or posthoc
     "snapshot": pl.Float64,  # share of the parent's updates; null from scratch
     "parent": pl.String,
@@ -46,7 +47,9 @@ class Frames:
     - `evaluation`: tests, `run, configuration, seed, task, t, metric, value`;
     - `unfinished`: runs that are there and are not finished, with their status;
     - `provenance`: for each run, the sessions of work on it;
-    - `folder`: where `path` of the runs begins; None for tables that came from elsewhere.
+    - `folder`: where `path` of the runs begins; None for tables that came from elsewhere;
+    - `oracle`: what exact Bayes reaches on the tasks of the runs, if it was added (`with_oracles`); as in
+      `evaluation`, with the name of the reference for `run` and the identity of the task for `configuration`.
     """
 
     runs: pl.DataFrame
@@ -55,6 +58,7 @@ class Frames:
     unfinished: dict[str, str]
     provenance: dict[str, list[dict[str, Any]]]
     folder: Path | None = None
+    oracle: pl.DataFrame = dataclasses.field(default_factory=lambda: pl.DataFrame(schema=EVALUATION_SCHEMA))
 
     def training(self, metric: str, **chosen: Any) -> pl.DataFrame:
         """A training metric of chosen runs, beside all columns of the runs."""
@@ -144,6 +148,7 @@ def _row(
         "path": str(directory.path.relative_to(folder)),
         "configuration": run.configuration,
         "task": run.config.task.name,
+        "task_id": task_id(run.config.task),
         "origin": origin,
         "snapshot": snapshot,
         "parent": None if run.parent is None else run.parent.run,

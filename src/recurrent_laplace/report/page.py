@@ -15,6 +15,7 @@ from recurrent_laplace.report.claims import Verdict, judge
 from recurrent_laplace.report.figures import FIGURES, FigureEntry
 from recurrent_laplace.report.frames import Frames, load_frames
 from recurrent_laplace.report.methods import describe_run
+from recurrent_laplace.report.oracles import with_oracles
 from recurrent_laplace.report.panels import Drawing
 from recurrent_laplace.report.tasks import save_figure
 
@@ -54,7 +55,8 @@ def write_report(
 ) -> Path:
     """Draw all figures of the runs under `folder` and write the page; returns where it is.
 
-    Figures go to `folder/figures`, as PDF and SVG. Nothing is written before all of it could be made.
+    Figures go to `folder/figures`, as PDF and SVG. Nothing is written before all of it could be made, but for
+    tables of exact Bayes beside the runs.
     `say` is told what is being done.
     """
     out = folder / "report.html" if out is None else out
@@ -62,6 +64,7 @@ def write_report(
     frames = load_frames(folder)
     if out.is_dir() or not out.parent.is_dir():
         raise StorageError(f"the page cannot be written to {out}: {_why(out)}.")
+    frames = with_oracles(frames, say)
     say("judging the claims")
     verdicts = judge(frames)
     drawings = {}

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from recurrent_laplace.evaluation.lengths import LENGTHS
+from recurrent_laplace.evaluation.references import EXACT
 from recurrent_laplace.evaluation.statistics import mean_interval
 from recurrent_laplace.report.frames import Frames
 from recurrent_laplace.report.methods import (
@@ -27,6 +28,7 @@ from recurrent_laplace.report.methods import (
     Variant,
     join_labels,
 )
+from recurrent_laplace.report.oracles import exact_tests, exact_training
 from recurrent_laplace.report.selection import cutoff_of, main_runs
 from recurrent_laplace.report.tasks import STYLE
 
@@ -38,6 +40,8 @@ COMPRESSED_ABOVE = 10.0
 
 BAND_ROOM = 0.5
 """How far bands may widen an axis, as a share of what the lines need; what is wider is cut."""
+
+EXACT_STYLE: dict[str, Any] = {"color": "#8e44ad", "linewidth": 1.0, "linestyle": (0, (5, 2)), "zorder": 4}
 
 MARK = "_mark"
 MARK_STYLE: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (3, 3)), "zorder": 0}
@@ -132,6 +136,7 @@ class Panel:
         else:
             runs = pl.concat(behind)
             remember(axes, runs)
+            draw_exact(axes, frames, runs, self.metric, self.x)
             if self.x == "t" and (cutoff := cutoff_of(runs)) is not None:
                 mark(axes, cutoff)
             title += f", {count_words(units, 'seed' if self.choose is main_runs else 'agent')}"
@@ -199,6 +204,20 @@ def draw_curve(axes: Axes, curve: Curve, variant: Variant) -> Line2D:
         zorder=3 if variant.covariance else 2.5,
     )
     return line
+
+
+def draw_exact(
+    axes: Axes, frames: Frames, runs: pl.DataFrame, metric: str, x: Literal["t", "update"]
+) -> None:
+    """A thin line of what exact Bayes reaches on the tasks of these runs, where that is known."""
+    if x == "update":
+        level = exact_training(frames, runs, metric)
+        if level is not None:
+            axes.axhline(level, label=EXACT, **EXACT_STYLE)
+        return
+    rows = exact_tests(frames, runs, metric)
+    if len(rows):
+        axes.plot(rows["t"], rows["value"], label=EXACT, **EXACT_STYLE)
 
 
 def mark(axes: Axes, x: float) -> None:
@@ -279,7 +298,10 @@ def draw_grid(
             fit_y(list(group), METRICS[first.metric].scale)
         variants = [variant for panel in itertools.chain(*panels) for variant in panel.variants]
         tests = any(panel.x == "t" for panel in itertools.chain(*panels))
-        add_legend(figure, variants, *([mark_handle("training length T")] if tests else []))
+        others = [mark_handle("training length T")] if tests else []
+        if any(_is_exact(line) for axes in grid.flat for line in axes.lines):
+            others.append(Line2D([], [], label=EXACT, **EXACT_STYLE))
+        add_legend(figure, variants, *others)
     return figure
 
 
@@ -301,17 +323,19 @@ def spread_steps(axes: Axes, scale: Literal["root", "linear"]) -> None:
 def fit_y(group: Sequence[Axes], scale: Scale) -> None:
     """One range of y for a group of panels: all of the lines, and some of bands that are much wider."""
     drawn = [axes for axes in group if any(map(_is_curve, axes.lines))]
-    lines = _finite([line.get_ydata() for axes in drawn for line in axes.lines if _is_curve(line)])
+    lines = [line.get_ydata() for axes in drawn for line in axes.lines if _is_curve(line)]
+    exact = [line.get_ydata() for axes in drawn for line in axes.lines if _is_exact(line)]
+    bands = [
+        np.asarray(path.vertices)[:, 1]
+        for axes in drawn
+        for band in axes.collections
+        for path in band.get_paths()
+    ]
+    # A function without noise can be known exactly, and its cross-entropy falls without end.
+    lines, bands = (lines, [*bands, *exact]) if scale == "compressed" else ([*lines, *exact], bands)
+    lines, bands = _finite(lines), _finite(bands)
     if not len(lines):
         return
-    bands = _finite(
-        [
-            np.asarray(path.vertices)[:, 1]
-            for axes in drawn
-            for band in axes.collections
-            for path in band.get_paths()
-        ]
-    )
     if scale == "compressed" and np.abs(lines).max() > COMPRESSED_ABOVE:
         settings: dict[str, Any] = {"value": "symlog", "linthresh": 2.0}
     elif scale == "log" and (lines > 0).any():
@@ -353,8 +377,12 @@ def add_legend(figure: Figure, variants: Iterable[Variant], *others: Artist) -> 
 
 
 def _is_curve(line: Line2D) -> bool:
-    """Whether a line shows numbers: marks are lines as well."""
-    return line.get_label() != MARK
+    """Whether a line shows numbers of runs: marks and exact Bayes are lines as well."""
+    return line.get_label() not in (MARK, EXACT)
+
+
+def _is_exact(line: Line2D) -> bool:
+    return line.get_label() == EXACT
 
 
 def _finite(arrays: list[Any]) -> np.ndarray:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 import recurrent_laplace
 from recurrent_laplace.deploy.shiftbench import COMBINED
@@ -12,6 +14,10 @@ from recurrent_laplace.evaluation.statistics import mean_interval
 from recurrent_laplace.files import write_text
 from recurrent_laplace.report.page import as_ascii, environment
 from recurrent_laplace.tasks.shifts import SHIFTS
+
+SHORT = {"combined alarm": "alarm", "combined alarm, no rewards": "no\nrewards"}
+"""The alarms of `COMBINED`, as a narrow table calls them."""
+CEILING, CHANCE = "exact surprise", "random"
 
 NOT_WANTED = ("new_task",)
 """Shifts that should raise no alarm."""
@@ -27,6 +33,43 @@ def summarise(frame: pl.DataFrame) -> pl.DataFrame:
     real = [name for name in wide.columns if name not in ("score", *NOT_WANTED)] or wide.columns[1:]
     order = wide.with_columns(order=pl.mean_horizontal(real)).sort("order", "score", descending=[True, False])
     return order.drop("order")
+
+
+def overview_table(frame: pl.DataFrame) -> Table:
+    """The benchmark in few words, for 80 columns: a row for each shift. All scores are on the page.
+
+    AUROC of the alarms, of exact surprise, which is the ceiling, and of the best of all other scores; then
+    the first alarm's median delay, and the share of the changes that it missed. Means over networks.
+    """
+    alarms = {name: words for name, words in SHORT.items() if name in frame["score"]}
+    first = frame.filter(pl.col("score") == next(iter(alarms)))
+    table = Table(
+        title="AUROC, mean over networks",
+        caption=f"0.5 is chance. False alarms: {first['false_alarms'].mean():.1%} of clean episodes.\n"
+        f"All {frame['score'].n_unique()} scores are on the page.",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("shift", no_wrap=True)
+    for words in (*alarms.values(), "delay", "missed", "exact"):
+        table.add_column(words, justify="right", no_wrap=True)
+    table.add_column("best other score")
+    for (shift,), rows in frame.group_by("shift", maintain_order=True):
+        shift = str(shift)
+        aurocs = dict(rows.group_by("score").agg(pl.col("auroc").mean()).iter_rows())
+        others = {name: auroc for name, auroc in aurocs.items() if name not in (*SHORT, CEILING, CHANCE)}
+        best = max(others, key=lambda name: others[name])
+        alarm = first.filter(pl.col("shift") == shift)
+        table.add_row(
+            shift.replace("_", " "),
+            *(f"{aurocs[name]:.2f}" for name in alarms),
+            _delay(alarm),
+            _missed(alarm),
+            f"{aurocs[CEILING]:.2f}",
+            "0.5 is wanted" if shift in NOT_WANTED else f"{others[best]:.2f} {best.replace('_', ' ')}",
+        )
+    return table
 
 
 def write_shift_page(out: Path, frame: pl.DataFrame, *, task: str, agents: int, command: str) -> None:
@@ -69,7 +112,6 @@ def _details(frame: pl.DataFrame) -> list[dict[str, Any]]:
         if np.isnan(low):
             # One agent: the bootstrap over its episodes.
             low, high = group["auroc_low"][0], group["auroc_high"][0]
-        delays = group["delay"].to_numpy()
         rows.append(
             {
                 "score": str(score),
@@ -77,12 +119,24 @@ def _details(frame: pl.DataFrame) -> list[dict[str, Any]]:
                 "auroc": f"{auroc.mean:.3f} ({max(low, 0):.3f} to {min(high, 1):.3f})",
                 "aupr": f"{group['aupr'].mean():.3f}",
                 "fpr95": f"{group['fpr95'].mean():.2f}",
-                "delay": f"{np.median(delays):.0f}" if np.isfinite(np.median(delays)) else "-",
-                "missed": f"{group['missed'].mean():.0%}",
+                "delay": _delay(group),
+                "missed": _missed(group),
                 "false_alarms": f"{group['false_alarms'].mean():.1%}",
             }
         )
     return sorted(rows, key=lambda row: -row["order"])
+
+
+def _delay(rows: pl.DataFrame) -> str:
+    """The median over networks; a network that notices too few changes has none."""
+    median = np.median(rows["delay"].to_numpy())
+    return f"{median:.0f}" if np.isfinite(median) else "-"
+
+
+def _missed(rows: pl.DataFrame) -> str:
+    """The mean over networks; a network that could know of no change has none."""
+    share = rows["missed"].fill_nan(None).mean()
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _worth(frame: pl.DataFrame) -> list[dict[str, str]]:

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 
 from recurrent_laplace.evaluation.lengths import LENGTHS
 from recurrent_laplace.evaluation.oracles.bandits import (
     UCB1,
     BayesUCB,
     BetaOracle,
+    Gittins,
     Greedy,
     Thompson,
     TwoArmOracle,
@@ -17,6 +19,7 @@ from recurrent_laplace.evaluation.oracles.base import AbstractOracle, AbstractRe
 from recurrent_laplace.evaluation.oracles.coin import CoinOracle, Predictor
 from recurrent_laplace.evaluation.oracles.dirichlet import DirichletOracle
 from recurrent_laplace.evaluation.oracles.gridworld import GridOracle, ToldWalker, Walker
+from recurrent_laplace.evaluation.oracles.planning import gittins_indices
 from recurrent_laplace.evaluation.oracles.regression import BestLinear, SeriesOracle
 from recurrent_laplace.tasks import (
     AbstractBandit,
@@ -30,6 +33,9 @@ from recurrent_laplace.tasks import (
     TwoArmBandit,
 )
 from recurrent_laplace.tasks.base import Problem
+
+GITTINS_DISCOUNT = 0.99
+"""Of rewards, for the index of independent arms: looks as far ahead as an evaluation is long."""
 
 
 def make_oracle(task: AbstractTask, *, test: bool = True, steps: int = max(LENGTHS)) -> AbstractOracle:
@@ -75,8 +81,16 @@ def make_references(
         references["bayes_ucb"] = lambda _: BayesUCB(oracle)
         references["thompson"] = lambda _: Thompson(oracle)
         references["greedy"] = lambda _: Greedy(oracle)
+    if isinstance(oracle, BetaOracle):
+        references["gittins"] = lambda _: _gittins(oracle, steps)
     if isinstance(oracle, SeriesOracle):
         references["greedy"] = lambda _: BestLinear(oracle)
     if isinstance(oracle, CoinOracle):
         references["greedy"] = lambda _: Predictor(oracle)
     return references
+
+
+def _gittins(oracle: BetaOracle, steps: int) -> Gittins:
+    task = oracle.task
+    index = gittins_indices(task.successes, task.failures, discount=GITTINS_DISCOUNT, pulls=steps)
+    return Gittins(oracle, jnp.asarray(index))

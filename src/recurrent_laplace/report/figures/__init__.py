@@ -32,6 +32,15 @@ class FigureEntry:
 
 
 COLUMNS = "Columns: from scratch, fine-tuned from an RNN, post hoc on an RNN."
+FUNCTIONS = (
+    "Exact Bayes is Bayesian linear regression on the same functions. Without noise, as many values as there "
+    "are weights tell it all, and its line leaves the panel."
+)
+BANDITS = (
+    "Exact Bayes pulls the arm of the highest mean under the exact belief (of independent arms, that of the "
+    "highest Gittins index)"
+)
+GRIDS = "goes to the nearest tile that the goal can still be on"
 
 FIGURES = (
     FigureEntry(
@@ -41,7 +50,8 @@ FIGURES = (
         alt="Three panels of lines: predictive cross-entropy of each method on the regression task against "
         "the number of observations, from scratch, fine-tuned and post hoc.",
         caption=f"Predictive cross-entropy on test functions; lower is better. {COLUMNS} The RNN is the "
-        "one that fine-tuned and post-hoc runs come from. The sum of means and precisions is in figure 8.",
+        "one that fine-tuned and post-hoc runs come from. The sum of means and precisions is in figure 8. "
+        f"{FUNCTIONS}",
         draw=figure_01,
     ),
     FigureEntry(
@@ -61,7 +71,9 @@ FIGURES = (
         alt="Four panels of lines: average return against updates for bandit and gridworld, with one draw "
         "in the loss in the upper row and five in the lower row.",
         caption="Reward summed over a training task; higher is better. Upper row: one draw from the belief "
-        "in the loss; lower row: five. The RNN draws nothing and is the same in both.",
+        "in the loss; lower row: five. The RNN draws nothing and is the same in both. "
+        f"{BANDITS}, or {GRIDS}; its "
+        "level is the mean over tasks drawn as in training.",
         draw=figure_03,
     ),
     FigureEntry(
@@ -108,7 +120,7 @@ FIGURES = (
         name="regression-cross-entropy-all",
         title="Regression: figure 1 with all methods",
         alt="Three panels of lines as in figure 1, with the sum of means and precisions in blue.",
-        caption=f"Predictive cross-entropy on test functions; lower is better. {COLUMNS}",
+        caption=f"Predictive cross-entropy on test functions; lower is better. {COLUMNS} {FUNCTIONS}",
         draw=figure_08,
     ),
     FigureEntry(
@@ -129,7 +141,7 @@ FIGURES = (
         "row the half of each line with the lower final regret.",
         caption=f"Regret summed over a test task; lower is better, and a line that bends down is sub-linear. "
         f"{COLUMNS} Every seed of every run of a method is an agent. Lower row: of each line, the agents "
-        "whose regret at the end is at most the median.",
+        f"whose regret at the end is at most the median. {BANDITS}, on the same tasks.",
         draw=figure_10,
     ),
     FigureEntry(
@@ -149,7 +161,7 @@ FIGURES = (
         alt="Three panels of lines: cumulative regret against steps of the gridworld, from scratch, "
         "fine-tuned and post hoc.",
         caption=f"Regret summed over a test task; lower is better, and a line that bends down is sub-linear. "
-        f"{COLUMNS}",
+        f"{COLUMNS} Exact Bayes {GRIDS}, on the same tasks.",
         draw=figure_12,
     ),
     FigureEntry(

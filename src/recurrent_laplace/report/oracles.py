@@ -1,0 +1,59 @@
+"""What exact Bayes reaches on the tasks of the runs that are reported on."""
+
+import dataclasses
+from collections.abc import Callable
+
+import polars as pl
+
+from recurrent_laplace.evaluation.references import EXACT
+from recurrent_laplace.experiments.oracles import oracle_table, training_id, training_table
+from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.report.frames import Frames
+from recurrent_laplace.report.selection import cutoff_of
+
+
+def with_oracles(frames: Frames, say: Callable[[str], None] = lambda text: None) -> Frames:
+    """The same frames, with the tables of exact Bayes: one for each task, one for each length in training.
+
+    Tables that are not beside the runs yet are computed and put there.
+    """
+    if frames.folder is None:
+        return frames
+    tables = [frames.oracle]
+    for row in frames.runs.unique("task_id", keep="first", maintain_order=True).iter_rows(named=True):
+        say(f"exact Bayes on {row['task'].replace('_', ' ')}")
+        directory = RunDirectory.open(frames.folder / row["path"])
+        task = directory.run.config.task
+        tables.append(oracle_table(directory.folder, task))
+        trained = frames.runs.filter((pl.col("task_id") == row["task_id"]) & (pl.col("updates") > 0))
+        tables += [
+            training_table(directory.folder, task, steps=steps) for steps in trained["steps"].unique().sort()
+        ]
+    return dataclasses.replace(frames, oracle=pl.concat(tables))
+
+
+def exact_tests(frames: Frames, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """What exact Bayes reaches on the test tasks that most of these runs have: rows of `t, value`."""
+    return _means(frames, metric, _commonest(runs))
+
+
+def exact_training(frames: Frames, runs: pl.DataFrame, metric: str) -> float | None:
+    """What it reaches on the tasks that most of these runs were trained on; None where that is not known."""
+    steps = cutoff_of(runs)
+    if steps is None:
+        return None
+    rows = _means(frames, metric, training_id(_commonest(runs), steps))
+    return None if rows.is_empty() else rows["value"][0]
+
+
+def _means(frames: Frames, metric: str, configuration: str) -> pl.DataFrame:
+    rows = frames.oracle.filter(
+        (pl.col("run") == EXACT) & (pl.col("metric") == metric) & (pl.col("configuration") == configuration)
+    )
+    return rows.drop_nulls("value").group_by("t").agg(pl.col("value").mean()).sort("t")
+
+
+def _commonest(runs: pl.DataFrame) -> str:
+    """The identity of the task that most runs have; empty if none is known."""
+    known = runs["task_id"].drop_nulls().mode()
+    return "" if known.is_empty() else str(known.min())
