@@ -20,6 +20,8 @@ Loss = Callable[[AbstractGaussian], Float[Array, ""]]
 
 SCALES = ("prior_stddev", "damping_precision", "temperature", "forgetting")
 
+FURTHEST = 1e6
+"""Scales are looked for within this factor of where they begin."""
 MOST_EVALUATIONS = 120
 TOLERANCE = 1e-3
 """The search ends when all candidates are this close, in logarithms of the scales."""
@@ -34,6 +36,14 @@ class Calibration(NamedTuple):
     before: float
     after: float
     evaluations: int
+
+
+class Case(NamedTuple):
+    """A posterior, the inputs of validation tasks, and what is asked of its beliefs along them."""
+
+    posterior: LaplacePosterior
+    inputs: Float[Array, "N T D"]
+    loss: Loss
 
 
 def calibrate(
@@ -61,32 +71,55 @@ def calibrate(
     found.posterior, found.before, found.after
     ```
     """
-    if not isinstance(posterior, LaplacePosterior):
-        raise ValueError(f"posterior must be a LaplacePosterior; got a {type(posterior).__name__}.")
-    check_shape("inputs", inputs, ("N", "T", posterior.memory.input_size or "D"))
-    effective = _effective(posterior)
+    return calibrate_together([Case(posterior, inputs, loss)], fit=fit)
+
+
+def calibrate_together(cases: Sequence[Case], *, fit: Sequence[str] | None = None) -> Calibration:
+    """`calibrate` for several networks, the seeds of a run, that are to have the same scales.
+
+    The posteriors differ in nothing but their memories. What is least is the mean of the losses; the first
+    posterior is returned.
+    """
+    for posterior, inputs, _ in cases:
+        if not isinstance(posterior, LaplacePosterior):
+            raise ValueError(f"posterior must be a LaplacePosterior; got a {type(posterior).__name__}.")
+        check_shape("inputs", inputs, ("N", "T", posterior.memory.input_size or "D"))
+    first = cases[0].posterior
+    effective = effective_scales(first.accumulate)
     fit = [name for name in effective if name != "forgetting"] if fit is None else fit
     for name in fit:
         check_choice("fit", name, effective)
     if not fit:
         raise ValueError("fit must name at least one scale; got none.")
-    given = {name: getattr(posterior, name) for name in SCALES}
-    prepared = eqx.filter_jit(lambda p, x: jax.vmap(p.curvatures)(x))(posterior, jnp.asarray(inputs))
+    given = {name: getattr(first, name) for name in SCALES}
+    curvatures = eqx.filter_jit(lambda posterior, inputs: jax.vmap(posterior.curvatures)(inputs))
+    prepared = [curvatures(posterior, jnp.asarray(inputs)) for posterior, inputs, _ in cases]
 
     @eqx.filter_jit
-    def loss_of(prepared: tuple[Array, Array], scales: dict[str, Array]) -> Float[Array, ""]:
+    def loss_of(
+        posterior: LaplacePosterior, loss: Loss, prepared: tuple[Array, Array], scales: dict[str, Array]
+    ) -> Float[Array, ""]:
         return loss(jax.vmap(lambda means, c: posterior.scaled(means, c, **scales))(*prepared))
+
+    def mean_loss(scales: dict[str, float]) -> float:
+        traced = {name: jnp.asarray(scale) for name, scale in scales.items()}
+        losses = [
+            loss_of(case.posterior, case.loss, ready, traced)
+            for case, ready in zip(cases, prepared, strict=True)
+        ]
+        return float(np.mean(np.asarray(losses, float)))
 
     count = 0
 
     def at(point: np.ndarray) -> float:
         nonlocal count
         count += 1
-        scales = given | {name: _from_search(name, value) for name, value in zip(fit, point, strict=True)}
-        value = float(loss_of(prepared, {name: jnp.asarray(scale) for name, scale in scales.items()}))
+        value = mean_loss(
+            given | {name: _from_search(name, one) for name, one in zip(fit, point, strict=True)}
+        )
         return value if np.isfinite(value) else np.inf
 
-    before = float(loss_of(prepared, {name: jnp.asarray(scale) for name, scale in given.items()}))
+    before = mean_loss(given)
     if not np.isfinite(before):
         raise ValueError(f"loss must be finite at the posterior's own scales; got {before}.")
     start = np.array([_to_search(name, given[name]) for name in fit])
@@ -94,6 +127,7 @@ def calibrate(
         at,
         start,
         method="Nelder-Mead",
+        bounds=[(one - np.log(FURTHEST), one + np.log(FURTHEST)) for one in start],
         options={
             "initial_simplex": np.concatenate([start[None], start + np.eye(len(fit))]),
             "maxfev": MOST_EVALUATIONS,
@@ -102,9 +136,9 @@ def calibrate(
         },
     )
     if not found.fun < before:
-        return Calibration(posterior, before, before, count)
+        return Calibration(first, before, before, count)
     better = {name: _from_search(name, value) for name, value in zip(fit, found.x, strict=True)}
-    return Calibration(with_scales(posterior, **better), before, float(found.fun), count)
+    return Calibration(with_scales(first, **better), before, float(found.fun), count)
 
 
 def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterior:
@@ -117,8 +151,9 @@ def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterio
     return LaplacePosterior(**fields)
 
 
-def _effective(posterior: LaplacePosterior) -> tuple[str, ...]:
-    if posterior.accumulate == "none":
+def effective_scales(accumulate: str) -> tuple[str, ...]:
+    """The scales that make a difference to a posterior with that accumulation."""
+    if accumulate == "none":
         return ("damping_precision", "temperature")
     return ("prior_stddev", "temperature", "forgetting")
 
