@@ -145,20 +145,21 @@ def make_validation(
     """
     if isinstance(model, Regressor):
         assert isinstance(task, AbstractRegressionTask)
-        fitting, judging = (
-            _observe(model, task, learning.steps, tasks, _key(part)) for part in (FITTING, JUDGING)
-        )
-        return fitting, judging
-    assert isinstance(task, AbstractControlTask)
-    _, means, parameters = _play(model, task, learning, split_like(_key(DECODING), tasks))
-    decoder = fit_decoder(np.asarray(means, float), np.asarray(parameters, float))
 
-    def played(part: int) -> Validation:
-        inputs, _, parameters = _play(model, task, learning, split_like(_key(part), tasks))
-        judge = DecodedParameters(jnp.asarray(decoder.weight), jnp.asarray(decoder.bias), parameters)
-        return Validation(inputs, judge)
+        def made(part: int) -> Validation:
+            inputs, x, y = _observe(model, task, learning.steps, tasks, _key(part))
+            return Validation(inputs, PredictedPoints(model, x, y))
+    else:
+        assert isinstance(task, AbstractControlTask)
+        _, means, parameters = _play(model, task, learning, split_like(_key(DECODING), tasks))
+        decoder = fit_decoder(np.asarray(means, float), np.asarray(parameters, float))
 
-    return played(FITTING), played(JUDGING)
+        def made(part: int) -> Validation:
+            inputs, _, parameters = _play(model, task, learning, split_like(_key(part), tasks))
+            judge = DecodedParameters(jnp.asarray(decoder.weight), jnp.asarray(decoder.bias), parameters)
+            return Validation(inputs, judge)
+
+    return made(FITTING), made(JUDGING)
 
 
 def mean_nll(judge: PredictedPoints | DecodedParameters, beliefs: AbstractGaussian) -> Float[Array, ""]:
@@ -192,13 +193,14 @@ def _key(part: int) -> Array:
 @eqx.filter_jit
 def _observe(
     model: Regressor, task: AbstractRegressionTask, steps: int, tasks: int, key: Array
-) -> Validation:
+) -> tuple[Float[Array, "N T D"], Float[Array, "N T X"], Float[Array, "N T Y"]]:
+    """Inputs of pairs, and points to predict."""
     key_problem, key_pairs, key_queries = (split_like(one, tasks) for one in jax.random.split(key, 3))
     problems = jax.vmap(task.sample)(key_problem)
     pairs = jax.vmap(lambda problem, key: task.pairs(problem, key, steps))(problems, key_pairs)
     # A point of its own for each belief, anywhere in the domain.
     queries = jax.vmap(lambda problem, key: task.queries(problem, key, steps))(problems, key_queries)
-    return Validation(model.embed(*pairs), PredictedPoints(model, *queries))
+    return model.embed(*pairs), *queries
 
 
 @eqx.filter_jit

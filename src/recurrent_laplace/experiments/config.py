@@ -42,8 +42,8 @@ class Parent:
 class Calibrated:
     """How scales of the posterior were fitted: their values here are those from before.
 
-    What was asked for is part of a run's identity, what was found is not. So it is known before the
-    scales are, and seeds that found other scales are still seeds of one configuration.
+    What was asked for is part of a run's identity, what was found is not: it is a result, and the run is
+    to be found again without it.
     """
 
     tasks: int
