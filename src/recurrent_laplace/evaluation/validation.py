@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax.scipy.special import erf
-from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_choice, check_size
@@ -26,7 +25,7 @@ from recurrent_laplace.gaussians import AbstractGaussian
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.models import Agent, PosteriorConfig, Prediction, Regressor
-from recurrent_laplace.posterior import AbstractPosterior, Mixture
+from recurrent_laplace.posterior import AbstractPosterior
 from recurrent_laplace.tasks import (
     AbstractBandit,
     AbstractControlTask,
@@ -94,9 +93,11 @@ class Judged(NamedTuple):
 
 
 class PredictedPoints(eqx.Module):
-    """Beliefs of a regressor, judged by the mixture of the predictions of draws.
+    """Beliefs of a regressor, judged by Gaussians with the mean and variance of all draws' predictions.
 
-    In the mixture the spread of the draws counts, unlike in the average that the evaluation predicts with.
+    So the spread of the draws counts, unlike in the average that the evaluation predicts with. The
+    mixture of the draws itself would favour beliefs that are too wide: a few narrow components miss most
+    of what a wide belief allows.
     """
 
     model: Regressor
@@ -107,12 +108,8 @@ class PredictedPoints(eqx.Module):
         # The same noise for all scales: the loss of one is comparable with that of another.
         z = beliefs.sample(jax.random.key(0), (PREDICTIVE_SAMPLES,))
         means = self.model.prediction_head(z, self.model.input_embedder(self.x))
-        draws = Mixture(Prediction(means, jnp.broadcast_to(self.model.variance(), means.shape)))
-        below = norm.cdf(self.y, draws.components.mean, jnp.sqrt(draws.components.variance))
-        return Judged(
-            -draws.log_prob(lambda prediction: prediction.log_prob(self.y)),
-            jnp.abs(2 * jnp.mean(below, axis=0) - 1),
-        )
+        mean, variance = jnp.mean(means, axis=0), self.model.variance() + jnp.var(means, axis=0, ddof=1)
+        return Judged(-Prediction(mean, variance).log_prob(self.y), _mass(self.y - mean, variance))
 
 
 class DecodedParameters(eqx.Module):
@@ -126,7 +123,7 @@ class DecodedParameters(eqx.Module):
         error = self.parameters[:, None] - (beliefs.mean @ self.weight + self.bias)
         variance = jnp.maximum(projected_variance(beliefs, self.weight), LEAST_VARIANCE)
         nll = 0.5 * (jnp.log(2 * jnp.pi * variance) + error**2 / variance)
-        return Judged(jnp.mean(nll, axis=-1), erf(jnp.abs(error) / jnp.sqrt(2 * variance)))
+        return Judged(jnp.mean(nll, axis=-1), _mass(error, variance))
 
 
 class Validation(NamedTuple):
@@ -184,6 +181,11 @@ def fit_decoder(means: Float[np.ndarray, "N T F"], parameters: Float[np.ndarray,
 def parameters_of(task: AbstractTask, problem: Problem) -> Float[Array, " P"]:
     """What is hidden in a problem: the goal's row and column, or the chance of each arm."""
     return problem.goal.astype(float) if isinstance(task, Gridworld) else problem
+
+
+def _mass(error: Array, variance: Array) -> Array:
+    """Of the central interval of a normal that just holds the error."""
+    return erf(jnp.abs(error) / jnp.sqrt(2 * variance))
 
 
 def _key(part: int) -> Array:
