@@ -12,6 +12,7 @@ import pytest
 from verbs import Done
 
 from recurrent_laplace import cli
+from recurrent_laplace.cli.parsing import default_config
 from recurrent_laplace.experiments import calibration
 from recurrent_laplace.experiments.config import Calibrated, Parent, Run
 from recurrent_laplace.experiments.models import load_model
@@ -217,6 +218,13 @@ def test_what_was_asked_for_is_the_identity_and_not_what_was_found():
         with_posterior(ASKED, forgetting=0.5),
     ]
     assert len({ASKED.id, *(run.id for run in others)}) == 1 + len(others)
+
+
+def test_a_run_can_be_trained_with_the_scales_that_were_found(tmp_path):
+    found = with_posterior(ASKED, prior_stddev=0.3, temperature=2.0)
+    file = tmp_path / "config.toml"
+    file.write_text(found.to_toml())
+    assert default_config("smoke", file, None, None) == found.config
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_the_decoder_finds_a_linear_map():
     np.testing.assert_allclose(found.bias, BIAS, atol=1e-3)
 
 
-def test_tasks_to_fit_on_and_to_judge_on_are_not_the_same_and_not_for_test():
+def test_tasks_to_fit_on_and_to_judge_on_are_not_the_same():
     model = a_regressor()
     task = rl.Regression()
     learning = rl.LearningConfig(steps=T)
