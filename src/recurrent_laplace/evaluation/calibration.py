@@ -20,13 +20,21 @@ Loss = Callable[[AbstractGaussian], Float[Array, ""]]
 
 SCALES = ("prior_stddev", "damping_precision", "temperature", "forgetting")
 
-FURTHEST = 1e6
-"""Scales are looked for within this factor of where they begin."""
+RANGES = {
+    "prior_stddev": (1e-2, 1e2),
+    "damping_precision": (1e-4, 1e4),
+    "temperature": (1e-4, 1e4),
+    "forgetting": (0.5, 1.0),
+}
+"""Where scales are looked for, and at the given ones."""
+POINTS = 5
+"""Of each range that are tried first: the loss can be flat where beliefs are narrow."""
 MOST_EVALUATIONS = 120
+"""From the best of these points on."""
 TOLERANCE = 1e-3
 """The search ends when all candidates are this close, in logarithms of the scales."""
-ALMOST_ONE = 0.999
-"""A forgetting factor of 1 has no neighbours above it: the search starts from here."""
+ALMOST_ONE = 1 - 1e-5
+"""A forgetting factor from here on counts as 1, which has no log-odds."""
 
 
 class Calibration(NamedTuple):
@@ -109,9 +117,16 @@ def calibrate_together(cases: Sequence[Case], *, fit: Sequence[str] | None = Non
         ]
         return float(np.mean(np.asarray(losses, float)))
 
+    own = np.array([_to_search(name, given[name]) for name in fit])
+    low, high = np.array([[_to_search(name, end) for end in RANGES[name]] for name in fit]).T
+    grid = tuple(zip(low, high, strict=True))
+    low, high = np.minimum(low, own), np.maximum(high, own)
     count = 0
 
     def at(point: np.ndarray) -> float:
+        # The method's own bounds would flatten its simplex against them.
+        if np.any(point < low) or np.any(point > high):
+            return np.inf
         nonlocal count
         count += 1
         value = mean_loss(
@@ -122,14 +137,16 @@ def calibrate_together(cases: Sequence[Case], *, fit: Sequence[str] | None = Non
     before = mean_loss(given)
     if not np.isfinite(before):
         raise ValueError(f"loss must be finite at the posterior's own scales; got {before}.")
-    start = np.array([_to_search(name, given[name]) for name in fit])
+    start, least, *_ = scipy.optimize.brute(at, grid, Ns=POINTS, finish=None, full_output=True)
+    start = np.atleast_1d(start) if least < before else own
+    # Away from the nearer end.
+    steps = np.where(start < (low + high) / 2, 1.0, -1.0)
     found = scipy.optimize.minimize(
         at,
         start,
         method="Nelder-Mead",
-        bounds=[(one - np.log(FURTHEST), one + np.log(FURTHEST)) for one in start],
         options={
-            "initial_simplex": np.concatenate([start[None], start + np.eye(len(fit))]),
+            "initial_simplex": np.concatenate([start[None], start + np.diag(steps)]),
             "maxfev": MOST_EVALUATIONS,
             "xatol": TOLERANCE,
             "fatol": 1e-9,
@@ -151,6 +168,12 @@ def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterio
     return LaplacePosterior(**fields)
 
 
+def is_at_an_end(name: str, value: float) -> bool:
+    """Whether a scale is where the search could go no further: no width, or no end of it, was best."""
+    ends = RANGES[name][:1] if name == "forgetting" else RANGES[name]
+    return any(abs(_to_search(name, value) - _to_search(name, end)) < 0.1 for end in ends)
+
+
 def effective_scales(accumulate: str) -> tuple[str, ...]:
     """The scales that make a difference to a posterior with that accumulation."""
     if accumulate == "none":
@@ -163,8 +186,12 @@ def _to_search(name: str, value: float) -> float:
     if name == "forgetting":
         value = min(value, ALMOST_ONE)
         return float(np.log(value / (1 - value)))
-    return float(np.log(max(value, 1e-6)))
+    # A damping of 0 has no logarithm.
+    return float(np.log(value or RANGES[name][0]))
 
 
 def _from_search(name: str, value: float) -> float:
-    return float(1 / (1 + np.exp(-value))) if name == "forgetting" else float(np.exp(value))
+    if name == "forgetting":
+        share = float(1 / (1 + np.exp(-value)))
+        return 1.0 if share > ALMOST_ONE - 1e-9 else share
+    return float(np.exp(value))

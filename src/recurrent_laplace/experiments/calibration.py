@@ -7,7 +7,7 @@ import polars as pl
 from jax.tree_util import Partial
 from rich.table import Table
 
-from recurrent_laplace.evaluation.calibration import Case, calibrate_together
+from recurrent_laplace.evaluation.calibration import Case, calibrate_together, is_at_an_end
 from recurrent_laplace.evaluation.statistics import Interval, mean_interval
 from recurrent_laplace.evaluation.validation import (
     LEVELS,
@@ -78,7 +78,9 @@ def calibration_tables(run: Run, frame: pl.DataFrame) -> list[Table]:
     assert run.calibration is not None
     scales = Table("scale", "before", "after", title=f"fitted on {run.calibration.tasks} tasks")
     for name, value in run.calibration.before.items():
-        scales.add_row(name, f"{value:.4g}", f"{getattr(run.config.posterior, name):.4g}")
+        found = getattr(run.config.posterior, name)
+        mark = " (end of the range)" if is_at_an_end(name, found) else ""
+        scales.add_row(name, f"{value:.4g}", f"{found:.4g}{mark}")
     judged = Table(
         "",
         "before",
