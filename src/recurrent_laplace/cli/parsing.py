@@ -70,7 +70,7 @@ def default_config(preset: str, file: Path | None, task: str | None, posterior: 
     if file is not None:
         own = parse_toml(read_text(file), file)
     complete = "schema" in own
-    for name in ("schema", "seed", "seeds", "parent"):
+    for name in ("schema", "seed", "seeds", "parent", "calibration"):
         own.pop(name, None)
     try:
         return _layered(None if complete else preset, own, task, posterior)

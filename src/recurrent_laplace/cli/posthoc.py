@@ -1,4 +1,4 @@
-"""`posthoc`: another posterior on the weights of a run, without training."""
+"""`posthoc`: another posterior on the weights of a run, without training, calibrated or not."""
 
 import dataclasses
 from pathlib import Path
@@ -10,6 +10,8 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from recurrent_laplace.cli.parsing import parse, peek_run, session
 from recurrent_laplace.evaluation import EvaluationConfig
+from recurrent_laplace.evaluation.validation import CalibrationConfig
+from recurrent_laplace.experiments.calibration import calibration_tables, derive_calibrated
 from recurrent_laplace.experiments.derive import derive
 from recurrent_laplace.experiments.evaluation import evaluate_run
 from recurrent_laplace.experiments.oracles import oracle_table
@@ -31,6 +33,9 @@ class Posthoc:
     """Folder that the new run's directory is put in; beside the parent by default."""
     resume: bool = False
     """Be content if the run exists, and test it again."""
+    calibrate: bool = False
+    """Fit the scales of a Laplace posterior on validation tasks, and show what that does on others."""
+    calibration: OmitArgPrefixes[CalibrationConfig]
     posterior: OmitArgPrefixes[PosteriorConfig]
     evaluation: OmitArgPrefixes[EvaluationConfig]
 
@@ -40,7 +45,11 @@ def main(argv: list[str]) -> None:
     with session():
         path = peek_run(argv)
         default = Posthoc(
-            run=tyro.MISSING, out=Path(), posterior=PosteriorConfig(), evaluation=EvaluationConfig()
+            run=tyro.MISSING,
+            out=Path(),
+            calibration=CalibrationConfig(),
+            posterior=PosteriorConfig(),
+            evaluation=EvaluationConfig(),
         )
         if path is not None:
             parent = RunDirectory.open(path)
@@ -52,10 +61,20 @@ def main(argv: list[str]) -> None:
             )
         chosen = parse(Posthoc, argv, verb="posthoc", default=default)
         parent = RunDirectory.open(chosen.run)
-        learning = dataclasses.replace(parent.run.config.learning, updates=0)
         options = RunOptions(out=chosen.out, resume=chosen.resume)
-        directory = derive(parent, chosen.posterior, learning, snapshot=chosen.snapshot, options=options)
         console = Console()
+        if chosen.calibrate:
+            with console.status(f"calibrating on {chosen.calibration.tasks} tasks"):
+                directory, judged = derive_calibrated(
+                    parent, chosen.posterior, chosen.calibration, snapshot=chosen.snapshot, options=options
+                )
+            for table in calibration_tables(directory.run, judged):
+                console.print(table)
+        elif chosen.calibration != CalibrationConfig():
+            raise ValueError("calibrate_tasks and calibrate_scales need --calibrate; got them without it.")
+        else:
+            learning = dataclasses.replace(parent.run.config.learning, updates=0)
+            directory = derive(parent, chosen.posterior, learning, snapshot=chosen.snapshot, options=options)
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
             frame, written = evaluate_run(directory, chosen.evaluation)
             exact = oracle_table(directory.folder, directory.run.config.task, tasks=chosen.evaluation.tasks)

@@ -39,8 +39,30 @@ class Parent:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """How scales of the posterior were fitted: their values here are those from before.
+
+    What was asked for is part of a run's identity, what was found is not: it is a result, and the run is
+    to be found again without it.
+    """
+
+    tasks: int
+    """Validation tasks that they were fitted on."""
+    prior_stddev: float | None = None
+    damping_precision: float | None = None
+    temperature: float | None = None
+    forgetting: float | None = None
+
+    @property
+    def before(self) -> dict[str, float]:
+        """The scales that were fitted, and what they were."""
+        values = _fields(self)
+        return {name: value for name, value in values.items() if name != "tasks" and value is not None}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """What is run: a configuration, its seeds, and the parent whose weights it starts from."""
+    """What is run: a configuration, its seeds, the parent whose weights it starts from, and calibration."""
 
     config: Config
     seed: int = 0
@@ -48,6 +70,7 @@ class Run:
     seeds: int = 1
     """How many seeds, in one program."""
     parent: Parent | None = None
+    calibration: Calibrated | None = None
 
     def check(self) -> None:
         """Refuse what cannot be run, in one sentence."""
@@ -55,28 +78,45 @@ class Run:
             raise ValueError(f"seed must be a whole number of at least 0; got {self.seed!r}.")
         check_size("seeds", self.seeds)
         self.config.check()
+        if self.calibration is not None:
+            check_size("tasks of [calibration]", self.calibration.tasks)
+            check_choice("calibrated posterior", self.config.posterior.kind, ("laplace",))
+            self.asked.check()
+
+    @property
+    def asked(self) -> PosteriorConfig:
+        """The posterior before any scale of it was fitted."""
+        before = {} if self.calibration is None else self.calibration.before
+        return dataclasses.replace(self.config.posterior, **before)
 
     @functools.cached_property
     def configuration(self) -> str:
         """Identity of the configuration, whatever the seeds."""
-        tables = self.tables()
+        tables = self._identity()
         return _hash({name: table for name, table in tables.items() if name not in ("seed", "seeds")})
 
     @functools.cached_property
     def id(self) -> str:
         """Identity of the run: readable first, then the hash of all there is to say about it."""
-        return f"{self.config.task.name}-{self.config.posterior.kind}-{_hash(self.tables())}"
+        return f"{self.config.task.name}-{self.config.posterior.kind}-{_hash(self._identity())}"
 
     def tables(self) -> Tables:
         """All of it, as TOML has it."""
         tables: Tables = {"schema": SCHEMA, "seed": self.seed, "seeds": self.seeds}
         if self.parent is not None:
             tables["parent"] = dataclasses.asdict(self.parent)
+        if self.calibration is not None:
+            tables["calibration"] = {"tasks": self.calibration.tasks} | self.calibration.before
         return tables | config_tables(self.config)
 
     def to_toml(self) -> str:
         """The text of `config.toml`."""
         return tomli_w.dumps(self.tables())
+
+    def _identity(self) -> Tables:
+        """All of it as it was asked for."""
+        config = dataclasses.replace(self.config, posterior=self.asked)
+        return dataclasses.replace(self, config=config).tables()
 
     @classmethod
     def from_toml(cls, text: str, source: Path) -> "Run":
@@ -93,7 +133,12 @@ class Run:
         try:
             seed, seeds = tables.pop("seed"), tables.pop("seeds")
             parent = Parent(**tables.pop("parent")) if "parent" in tables else None
-            run = cls(config=config_from(tables), seed=seed, seeds=seeds, parent=parent)
+            calibration = tables.pop("calibration", None)
+            if calibration is not None:
+                calibration = Calibrated(**_values(Calibrated, calibration))
+            run = cls(
+                config=config_from(tables), seed=seed, seeds=seeds, parent=parent, calibration=calibration
+            )
             run.check()
         except (KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"{source} is not the configuration of a run: {problem}") from problem
@@ -165,9 +210,11 @@ def _values(kind: type, table: dict[str, Any]) -> dict[str, Any]:
     for key, value in table.items():
         if isinstance(value, list):
             value = tuple(value)
-        elif hints[key] in (float, float | None) and isinstance(value, int) and not isinstance(value, bool):
+        elif (
+            hints.get(key) in (float, float | None) and isinstance(value, int) and not isinstance(value, bool)
+        ):
             value = float(value)
-        elif hints[key] is bool and not isinstance(value, bool):
+        elif hints.get(key) is bool and not isinstance(value, bool):
             raise ValueError(f"{key} must be true or false; got {value!r}.")
         values[key] = value
     return values

@@ -25,14 +25,26 @@ def derive(
 
     `learning.updates` of 0 makes a post-hoc run: the parent's weights, unchanged.
     """
-    update = find_snapshot(parent, snapshot)
-    model = load_state(parent, update).model
-    run = Run(
+    return carry_out(derived_run(parent, posterior, learning, snapshot=snapshot), parent, options)
+
+
+def derived_run(
+    parent: RunDirectory, posterior: PosteriorConfig, learning: LearningConfig, *, snapshot: float
+) -> Run:
+    """What `derive` would run."""
+    return Run(
         config=dataclasses.replace(parent.run.config, posterior=posterior, learning=learning),
         seed=parent.run.seed,
         seeds=parent.run.seeds,
-        parent=Parent(run=parent.run.id, snapshot=update),
+        parent=Parent(run=parent.run.id, snapshot=find_snapshot(parent, snapshot)),
     )
+
+
+def carry_out(run: Run, parent: RunDirectory, options: RunOptions) -> RunDirectory:
+    """Run what was derived from `parent`."""
+    assert run.parent is not None
+    update, posterior = run.parent.snapshot, run.config.posterior
+    model = load_state(parent, update).model
     # Other tasks than those that the parent has learned from.
     keys = jax.random.split if run.seeds == 1 else jax.vmap(jax.random.split, out_axes=1)
     key_head, key_train = keys(_fold(seed_keys(run), update))

@@ -69,12 +69,8 @@ def train_run(run: Run, options: RunOptions, initial: Initial | None = None) -> 
     run.check()
     options.check()
     directory = RunDirectory.at(options.out, run)
+    check_free(directory, options)
     status = directory.status
-    if status is not None and not options.resume:
-        raise StorageError(
-            f"{directory.path} exists already and is {_standing(directory)}: "
-            "add --resume to continue it, or to accept it if it is finished."
-        )
     if status is not None and status.word == "finished":
         return directory
     with directory.taken(), _loggers(directory, options.log) as loggers:
@@ -98,6 +94,15 @@ def train_run(run: Run, options: RunOptions, initial: Initial | None = None) -> 
             session["ended"] = now()
             write_sessions(directory.provenance_path, sessions)
     return directory
+
+
+def check_free(directory: RunDirectory, options: RunOptions) -> None:
+    """Refuse a run that was begun already, unless it is to be resumed."""
+    if directory.status is not None and not options.resume:
+        raise StorageError(
+            f"{directory.path} exists already and is {_standing(directory)}: "
+            "add --resume to continue it, or to accept it if it is finished."
+        )
 
 
 def _load(directory: RunDirectory, train: Train, initial: Initial | None) -> tuple[TrainState, pl.DataFrame]:

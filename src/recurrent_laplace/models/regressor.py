@@ -84,5 +84,8 @@ class Regressor(eqx.Module):
     def predict(self, z: Float[Array, "S *lead F"], x: Float[Array, "*lead X"]) -> Prediction:
         """The prediction at `x`: means and variances averaged over draws from the belief."""
         mean = jnp.mean(self.prediction_head(z, self.input_embedder(x)), axis=0)
-        stddev = jax.nn.softplus(self.raw_stddev) + LEAST_STDDEV
-        return Prediction(mean, jnp.broadcast_to(stddev**2, mean.shape))
+        return Prediction(mean, jnp.broadcast_to(self.variance(), mean.shape))
+
+    def variance(self) -> Float[Array, " Y"]:
+        """The variance of each output around its mean, whatever the draw."""
+        return (jax.nn.softplus(self.raw_stddev) + LEAST_STDDEV) ** 2

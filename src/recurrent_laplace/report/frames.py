@@ -19,7 +19,7 @@ RUNS_SCHEMA = {
     "configuration": pl.String,
     "task": pl.String,
     "task_id": pl.String,  # the name, and the hash of the parameters
-    "origin": pl.String,  # scratch, finetuned or posthoc
+    "origin": pl.String,  # scratch, finetuned, posthoc or calibrated
     "snapshot": pl.Float64,  # share of the parent's updates; null from scratch
     "parent": pl.String,
     "method": pl.String,  # rnn, vrnn, stationary, precision or mean_and_precision
@@ -139,6 +139,7 @@ def _row(
     origin, snapshot = "scratch", None
     if run.parent is not None:
         origin = "finetuned" if learning.updates else "posthoc"
+        origin = origin if run.calibration is None else "calibrated"
         parent = parents.get(run.parent.run)
         if parent is not None:
             snapshot = run.parent.snapshot / max(parent.config.learning.updates, 1)

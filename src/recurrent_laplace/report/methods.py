@@ -24,6 +24,8 @@ NAMES = {
 STYLES: dict[str | None, Literal["-", "--"]] = {None: "-", "diagonal": "--", "dense": "-"}
 
 ORIGINS = {"scratch": "from scratch", "finetuned": "fine-tuned", "posthoc": "post hoc"}
+"""Of the paper's runs: figures and claims are about these."""
+ALL_ORIGINS = ORIGINS | {"calibrated": "post hoc, calibrated"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,4 +83,4 @@ def describe_run(row: dict[str, Any]) -> str:
         words.append("all history" if row["window"] == "all" else f"window {row['window']}")
     share = row["snapshot"]
     at = "" if share in (None, 1.0) else f" on the snapshot at {share:.3g}"
-    return ", ".join([*words, ORIGINS[row["origin"]] + at])
+    return ", ".join([*words, ALL_ORIGINS[row["origin"]] + at])

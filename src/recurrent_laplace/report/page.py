@@ -14,7 +14,7 @@ from recurrent_laplace.files import StorageError, read_text, write_text
 from recurrent_laplace.report.claims import Verdict, judge
 from recurrent_laplace.report.figures import FIGURES, FigureEntry
 from recurrent_laplace.report.frames import Frames, load_frames
-from recurrent_laplace.report.methods import describe_run
+from recurrent_laplace.report.methods import ALL_ORIGINS, describe_run
 from recurrent_laplace.report.oracles import with_oracles
 from recurrent_laplace.report.panels import Drawing
 from recurrent_laplace.report.tasks import save_figure
@@ -153,7 +153,7 @@ def _page_run(frames: Frames, row: dict[str, Any], number: int) -> PageRun:
 
 
 def _ordered(frames: Frames) -> list[dict[str, Any]]:
-    origins = ("scratch", "finetuned", "posthoc")
+    origins = tuple(ALL_ORIGINS)
     rows = frames.runs.iter_rows(named=True)
     return sorted(
         rows, key=lambda row: (row["task"], origins.index(row["origin"]), row["method"], row["run"])

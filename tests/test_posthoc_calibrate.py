@@ -1,0 +1,247 @@
+"""`posthoc --calibrate`: what the derived run carries, that it is found again, and what is refused."""
+
+import dataclasses
+import shutil
+import tomllib
+from pathlib import Path
+
+import filelock
+import jax
+import polars as pl
+import pytest
+from verbs import Done
+
+from recurrent_laplace import cli
+from recurrent_laplace.cli.parsing import default_config
+from recurrent_laplace.experiments import calibration
+from recurrent_laplace.experiments.config import Calibrated, Parent, Run
+from recurrent_laplace.experiments.models import load_model
+from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.learning import Config
+from recurrent_laplace.models import PosteriorConfig
+from recurrent_laplace.report.frames import load_frames
+from recurrent_laplace.report.methods import Variant, describe_run
+from recurrent_laplace.report.selection import all_runs
+
+# A program that another worker is just storing is compiled once more: no harm, and no error.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache"),
+    pytest.mark.usefixtures("programs"),
+]
+
+TINY = ("--preset", "smoke", "--steps", "5", "--batch", "4", "--cell", "elman", "--no-layer-norm")
+CALIBRATE = ("--posterior", "laplace", "--calibrate", "--calibrate-tasks", "16")
+OVERCONFIDENT = ("--temperature", "1e-4")
+"""So that there is something to repair, whatever the network."""
+
+
+@pytest.fixture
+def command(capsys):
+    """The command line, in float32 as people run it."""
+
+    def call(*args) -> Done:
+        code = 0
+        try:
+            with jax.enable_x64(False):
+                cli.main(list(map(str, args)))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    return call
+
+
+def made_once(command, shared: Path, folder: Path, task: str, *args) -> Path:
+    """A copy of an untrained run that all tests of the session begin from."""
+    out = shared / "calibrate" / task
+    with filelock.FileLock(shared / f"calibrate-{task}.lock"):
+        if not out.exists():
+            assert command("train", "--task", task, *TINY, "--updates", "0", *args, "--out", out).code == 0
+    (directory,) = out.iterdir()
+    return Path(shutil.copytree(directory, folder / "runs" / directory.name))
+
+
+@pytest.fixture
+def regression(command, shared, tmp_path) -> Path:
+    return made_once(command, shared, tmp_path, "regression")
+
+
+def config_of(path: Path) -> dict:
+    return tomllib.loads((path / "config.toml").read_text())
+
+
+def distance(frame: pl.DataFrame, when: str) -> float:
+    """How far coverages are from their levels."""
+    rows = frame.filter(pl.col("metric").str.starts_with("coverage_"))
+    means = rows.group_by("metric").agg(pl.col(when).mean())
+    return max(abs(rate - int(name.removeprefix("coverage_")) / 100) for name, rate in means.iter_rows())
+
+
+def test_derived_run_carries_the_scales_and_is_found_again(command, regression, monkeypatch, tmp_path):
+    args = ("posthoc", regression, *CALIBRATE, *OVERCONFIDENT)
+    done = command(*args)
+    derived = done.path.parent
+    config = config_of(derived)
+    assert config["calibration"] == {
+        "tasks": 16,
+        "prior_stddev": 1.0,
+        "temperature": 1e-4,
+        "forgetting": 1.0,
+    }
+    assert config["posterior"]["temperature"] != 1e-4
+    assert config["parent"]["run"] == regression.name
+    with jax.enable_x64(False):
+        posterior = load_model(RunDirectory.open(derived)).posterior
+    for name in ("prior_stddev", "damping_precision", "temperature", "forgetting"):
+        assert getattr(posterior, name) == config["posterior"][name]
+    frame = pl.read_parquet(derived / "calibration.parquet")
+    assert dict(frame.schema) == calibration.SCHEMA
+    assert frame["task"].unique().sort().to_list() == list(range(16))
+    for words in ("coverage of 50%", "coverage of 99%", "negative log-likelihood", "prior_stddev", "±"):
+        assert words in done.out
+
+    # Without --resume it is refused, and with it nothing is fitted again.
+    again = command(*args)
+    assert again.code == 2
+    assert "exists already" in again.err
+
+    def fitted_again(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(calibration, "calibrate_together", fitted_again)
+    resumed = command(*args, "--resume")
+    assert resumed.path == done.path
+    assert config_of(derived) == config
+    assert pl.read_parquet(derived / "calibration.parquet").equals(frame)
+
+    # A report keeps it apart from post-hoc runs that were not calibrated.
+    frames = load_frames(tmp_path / "runs")
+    (row,) = frames.runs.iter_rows(named=True)
+    assert row["origin"] == "calibrated"
+    assert "post hoc, calibrated" in describe_run(row)
+    assert all_runs(frames, "regression", "posthoc", Variant("precision", "diagonal")).is_empty()
+
+
+@pytest.mark.slow
+def test_an_overconfident_agent_is_repaired_on_other_tasks(command, shared, tmp_path):
+    """Two seeds in one run, and a goal that the features of a reservoir tell something of."""
+    grid = made_once(command, shared, tmp_path, "gridworld", "--task.size", "3", "--seeds", "2")
+    scales = ("--calibrate-scales", "temperature", "--tasks", "2")
+    done = command("posthoc", grid, *CALIBRATE, *OVERCONFIDENT, *scales)
+    derived = done.path.parent
+    assert config_of(derived)["calibration"] == {"tasks": 16, "temperature": 1e-4}
+    assert config_of(derived)["posterior"]["prior_stddev"] == 1.0
+    frame = pl.read_parquet(derived / "calibration.parquet")
+    assert frame["seed"].unique().sort().to_list() == [0, 1]
+    assert distance(frame, "before") > 0.5
+    # Rows and columns of a goal are three numbers, not Gaussian: no scale gets all levels right.
+    assert distance(frame, "after") < distance(frame, "before") / 2
+    nll = frame.filter(pl.col("metric") == "nll")
+    assert nll["after"].mean() < nll["before"].mean()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--calibrate"], ["posterior must be 'laplace'", "got 'point'"]),
+        (["--posterior", "variational", "--calibrate"], ["posterior must be 'laplace'", "got 'variational'"]),
+        (["--posterior", "laplace", "--calibrate", "--calibrate-tasks", "3"], ["at least 16", "got 3"]),
+        (
+            ["--posterior", "laplace", "--calibrate", "--calibrate-scales", "damping_precision"],
+            ["calibrate_scales", "'prior_stddev', 'temperature', 'forgetting'", "'damping_precision'"],
+        ),
+        (["--posterior", "laplace", "--calibrate-tasks", "32"], ["calibrate_tasks", "need --calibrate"]),
+    ],
+    ids=lambda texts: " ".join(texts),
+)
+def test_mistakes(args, words, command, regression):
+    before = sorted(regression.parent.rglob("*"))
+    done = command("posthoc", regression, *args)
+    assert done.code == 2
+    (line,) = done.err.strip().splitlines()
+    assert line.startswith("recurrent-laplace: ")
+    for word in words:
+        assert word in line
+    assert sorted(regression.parent.rglob("*")) == before
+
+
+def test_a_task_without_known_parameters(command, shared, tmp_path):
+    coin = made_once(command, shared, tmp_path, "coin")
+    done = command("posthoc", coin, *CALIBRATE)
+    assert done.code == 2
+    assert "task must be a regression, a gridworld or a bandit" in done.err
+    assert "got 'coin'" in done.err
+
+
+def test_help_says_what_is_fitted_and_on_what(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    text = " ".join(command("posthoc", "--help").out.replace("│", " ").split())
+    for words in (
+        "--calibrate-tasks INT Validation tasks",
+        "--calibrate-scales",
+        "Scales to fit;",
+        "(default: 128)",
+    ):
+        assert words in text
+
+
+# Identity.
+
+ASKED = Run(
+    config=Config(posterior=PosteriorConfig(kind="laplace")),
+    parent=Parent(run="x", snapshot=1),
+    calibration=Calibrated(tasks=16, prior_stddev=1.0, temperature=1.0),
+)
+
+
+def with_posterior(run: Run, **options) -> Run:
+    posterior = dataclasses.replace(run.config.posterior, **options)
+    return dataclasses.replace(run, config=dataclasses.replace(run.config, posterior=posterior))
+
+
+def test_what_was_asked_for_is_the_identity_and_not_what_was_found():
+    found = with_posterior(ASKED, prior_stddev=0.3, temperature=2.0)
+    found.check()
+    assert found.id == ASKED.id
+    assert found.configuration == ASKED.configuration
+    again = Run.from_toml(found.to_toml(), Path("config.toml"))
+    assert again == found
+    assert again.config.posterior.temperature == 2.0
+    assert again.asked == ASKED.config.posterior
+    others = [
+        dataclasses.replace(ASKED, calibration=None),
+        dataclasses.replace(found, calibration=None),
+        dataclasses.replace(ASKED, calibration=Calibrated(tasks=32, prior_stddev=1.0, temperature=1.0)),
+        dataclasses.replace(ASKED, calibration=Calibrated(tasks=16, prior_stddev=2.0, temperature=1.0)),
+        dataclasses.replace(ASKED, calibration=Calibrated(tasks=16, temperature=1.0)),
+        # A scale that is not fitted is part of it, as ever.
+        with_posterior(ASKED, forgetting=0.5),
+    ]
+    assert len({ASKED.id, *(run.id for run in others)}) == 1 + len(others)
+
+
+def test_a_run_can_be_trained_with_the_scales_that_were_found(tmp_path):
+    found = with_posterior(ASKED, prior_stddev=0.3, temperature=2.0)
+    file = tmp_path / "config.toml"
+    file.write_text(found.to_toml())
+    assert default_config("smoke", file, None, None) == found.config
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("tasks = 0\ntemperature = 1.0", "tasks of .calibration. must be a whole number"),
+        ("tasks = 16\ntemperature = -1.0", "temperature must be a number"),
+        ("tasks = 16\ntemprature = 1.0", "temprature"),
+        ("temperature = 1.0", "tasks"),
+    ],
+)
+def test_a_damaged_table_is_refused(table, words):
+    text = dataclasses.replace(ASKED, calibration=None).to_toml() + f"\n[calibration]\n{table}\n"
+    with pytest.raises(ValueError, match=f"config.toml is not the configuration of a run: .*{words}"):
+        Run.from_toml(text, Path("config.toml"))
+
+
+def test_only_a_laplace_posterior_is_calibrated():
+    with pytest.raises(ValueError, match="calibrated posterior must be one of 'laplace'; got 'point'"):
+        with_posterior(ASKED, kind="point").check()
