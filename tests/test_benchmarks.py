@@ -289,6 +289,10 @@ def test_growth_fits_every_series(bench, tmp_path):
         (["seeds", "--seeds", "0"], ["seeds", "at least 1", "got 0"]),
         (["startup", "--only"], ["only", "at least one", "got none"]),
         (["growth", "--windows", "3"], ["windows", "two and more", "got (3,)"]),
+        (
+            ["growth", "--only", "rnn", "--lengths", "--hidden-sizes", "--feature-sizes", "--batches"],
+            ["nothing to measure", "'laplace-dense-window'"],
+        ),
         (["growth", "--plot", "growth.txt"], ["plot", "'.png'", "got '.txt'"]),
         (["growth", "--json", "/no/such/folder/rows.json"], ["cannot write", "No such file"]),
     ],

@@ -16,13 +16,10 @@ from recurrent_laplace.benchmarks.measure import compile_program, time_together
 from recurrent_laplace.benchmarks.options import GrowthBench
 from recurrent_laplace.benchmarks.posterior import mean_objective, posterior_of, require_room
 from recurrent_laplace.benchmarks.rows import Row, Say, make_table
-from recurrent_laplace.benchmarks.variants import GROWN
+from recurrent_laplace.benchmarks.variants import GROWN, WINDOWED
 from recurrent_laplace.cells import LSTM, Memory
 from recurrent_laplace.posterior import AbstractPosterior, LaplacePosterior, PointPosterior
 from recurrent_laplace.report.tasks import STYLE, save_figure
-
-WINDOWED = "laplace-dense-window"
-"""The one variant with a W to choose."""
 
 
 class Axis(NamedTuple):
@@ -77,19 +74,13 @@ def run(bench: GrowthBench, say: Say) -> Iterator[Row]:
 
     A series has the times of its largest and smallest size, and for its ratio the fitted exponent of time.
     """
-    sizes = {axis: getattr(bench, axis.series) for axis in AXES}
-    for axis, values in sizes.items():
-        for size in values:
-            shape = _shape(bench, axis, size)
-            for name, posterior in jax.eval_shape(
-                functools.partial(posteriors_at, bench, axis, size)
-            ).items():
-                what = f"bench growth --only {name} with {axis.letter} {size}"
-                require_room(posterior, what, steps=shape.steps, batch=shape.batch)
+    for axis in AXES:
+        for size in getattr(bench, axis.series):
+            _require_room(bench, axis, size)
     drawn: dict[Axis, dict[str, Series]] = {}
-    for axis, values in sizes.items():
+    for axis in AXES:
         series: dict[str, Series] = defaultdict(list)
-        for size in values:
+        for size in getattr(bench, axis.series):
             say(f"{axis.letter} {size}: compile, then take turns")
             for name, point in _measure(bench, axis, size).items():
                 series[name].append(point)
@@ -161,6 +152,14 @@ def posteriors_at(bench: GrowthBench, axis: Axis, size: int) -> dict[str, Abstra
     if WINDOWED in variants:
         variants[WINDOWED] = dataclasses.replace(variants[WINDOWED], window=shape.window)
     return {name: posterior_of(memory, variant) for name, variant in variants.items()}
+
+
+def _require_room(bench: GrowthBench, axis: Axis, size: int) -> None:
+    shape = _shape(bench, axis, size)
+    shapes_only = jax.eval_shape(functools.partial(posteriors_at, bench, axis, size))
+    for name, posterior in shapes_only.items():
+        what = f"bench growth --only {name} with {axis.letter} {size}"
+        require_room(posterior, what, steps=shape.steps, batch=shape.batch)
 
 
 def _measure(bench: GrowthBench, axis: Axis, size: int) -> dict[str, Point]:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from recurrent_laplace.benchmarks.variants import GROWN, METHODS, OPERATIONS, TESTED, VARIANTS
+from recurrent_laplace.benchmarks.variants import GROWN, METHODS, OPERATIONS, TESTED, VARIANTS, WINDOWED
 from recurrent_laplace.errors import check_choice, check_number, check_size
 
 Preset = Literal["smoke", "small", "laptop", "paper"]
@@ -203,6 +203,11 @@ class GrowthBench(TurnsBench):
             sizes = getattr(self, name)
             if len(sizes) == 1 or list(sizes) != sorted(set(sizes)):
                 raise ValueError(f"{name} must be none, or two and more that grow; got {sizes}.")
+        for_all = self.lengths + self.hidden_sizes + self.feature_sizes + self.batches
+        if not for_all and not (self.windows and WINDOWED in self.only):
+            raise ValueError(
+                f"nothing to measure: {WINDOWED!r} alone has a window, and other series are empty."
+            )
         if self.plot is not None:
             check_choice("the end of plot", self.plot.suffix, (".png", ".pdf", ".svg"))
 

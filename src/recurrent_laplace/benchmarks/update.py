@@ -21,8 +21,9 @@ def title(bench: UpdateBench) -> str:
     learning = config_of(METHODS["rnn"], bench.preset, batch=bench.batch, steps=bench.steps).learning
     return (
         f"A training update, gridworld, preset {bench.preset}: B {learning.batch}, T {learning.steps}, "
-        "float32. rnn-rate: the time that the RNN's matrix products, counted in the traced program, would take "
-        f"at the rate of a {bench.product_size} x {bench.product_size} product, and its share of the update."
+        "float32. rnn-rate: the time that the RNN's matrix products, counted in the traced program, would "
+        f"take at the rate of a {bench.product_size} x {bench.product_size} product, and its share of the "
+        "update."
     )
 
 

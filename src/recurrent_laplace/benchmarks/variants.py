@@ -37,8 +37,11 @@ ALL_HISTORY = {"laplace-dense-all": Variant("laplace", "dense", "none", "all")}
 TESTED = METHODS | ALL_HISTORY
 """Agents that are evaluated."""
 
-GROWN = METHODS | {"laplace-dense-window": Variant("laplace", "dense", "none", 10)} | ALL_HISTORY
-"""Posteriors whose cost is followed; the window is an option there."""
+WINDOWED = "laplace-dense-window"
+"""The one posterior whose window grows."""
+
+GROWN = METHODS | {WINDOWED: Variant("laplace", "dense", "none", 10)} | ALL_HISTORY
+"""Posteriors whose cost is followed."""
 
 OPERATIONS = ("cholesky", "triangular-inverse", "triangular-solve", "accretive-inverse")
 """What is done to batches of small matrices."""
