@@ -62,7 +62,8 @@ def measure(name: str, preset: str, tasks: int) -> Measured:
         "greedy": False,
     }
     start = time.perf_counter()
-    program = evaluate_control.lower(agent, config.task, **options).compile()
+    lower = evaluate_control.lower  # pyright: ignore[reportFunctionMemberAccess]
+    program = lower(agent, config.task, **options).compile()
     compiled = time.perf_counter()
     jax.block_until_ready(program(agent, config.task, **options))
     return Measured(compiled - start, time.perf_counter() - compiled, process_peak_mb())
