@@ -88,8 +88,8 @@ def test_an_update_has_the_products_that_one_can_count_by_hand():
     cell = 4 * h * (3 * e + h)
     heads = 2 * w * (f + e) + w * (task.actions + 1)
     step = embedders + cell + f * h + heads
-    # The rollout makes one step more than it keeps. Backward, the embedders' inputs get no gradient. What is left
-    # is the norms of the heads, and what is traced and never used.
+    # The rollout makes one step more than it keeps. Backward, the embedders' inputs get no gradient. What is
+    # left is the norms of the heads, and what is traced and never used.
     by_hand = 3 * 5 * step + 3 * 4 * (3 * step - embedders)
     assert multiplications(train.update, state) == pytest.approx(by_hand, rel=0.05)
 
