@@ -203,6 +203,7 @@ def test_update_has_a_row_for_each_method_and_the_rate(bench):
     assert "turn 1" in printed.err
 
 
+@pytest.mark.slow
 def test_update_always_has_the_rnn():
     with jax.enable_x64(False):
         options = UpdateBench(
@@ -229,6 +230,7 @@ def test_solve_has_a_row_for_each_size(bench):
         assert row["ratio"] == pytest.approx(row["reference_ms"] / row["ours_ms"])
 
 
+@pytest.mark.slow
 def test_seeds_compares_together_with_one_by_one(bench):
     rows, _ = bench("seeds", *TINY, "--seeds", 2, "--only", "rnn")
     (row,) = rows
