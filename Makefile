@@ -46,7 +46,11 @@ format: .venv/stamp-lint
 	$(BIN)/ruff format .
 
 bench: .venv/stamp-core
-	$(BIN)/recurrent-laplace bench posterior
+	mkdir -p build/bench
+	for name in posterior update evaluate solve seeds startup; do \
+		$(BIN)/recurrent-laplace bench $$name --json build/bench/$$name.json || exit 1; \
+	done
+	$(BIN)/recurrent-laplace bench growth --json build/bench/growth.json --plot build/bench/growth.svg
 
 # Small agents learn, are made Bayesian post hoc, and are compared: ends with the path of the page.
 demo: .venv/stamp-core

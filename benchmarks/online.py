@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 import recurrent_laplace as rl
 from recurrent_laplace.benchmarks.measure import compile_program
-from recurrent_laplace.benchmarks.posterior import objective
+from recurrent_laplace.benchmarks.posterior import mean_objective, posterior_of
 from recurrent_laplace.benchmarks.variants import VARIANTS
 
 k1, k2, k3 = jax.random.split(jax.random.key(0), 3)
@@ -35,14 +35,8 @@ for name, options in {
     print(f"update, one stream, {name}: median {statistics.median(taken):.2f} ms, least {min(taken):.2f} ms")
 
 inputs, noise = jnp.zeros((256, 100, 512)), jnp.zeros((256, 100, 64))
-
-
-def loss(memory, inputs, noise):
-    """Mean over the batch."""
-    return jnp.mean(jax.vmap(lambda x, e: objective(memory, VARIANTS["dense-sum"], x, e))(inputs, noise))
-
-
-program, peak_mb = compile_program(jax.grad(loss), memory, inputs, noise)
+posterior = posterior_of(memory, VARIANTS["dense-sum"])
+program, peak_mb = compile_program(jax.grad(mean_objective), posterior, inputs, noise)
 start = time.perf_counter()
-jax.block_until_ready(program(memory, inputs, noise))
+jax.block_until_ready(program(posterior, inputs, noise))
 print(f"gradient, dense, sum, B 256, T 100: peak {peak_mb:.0f} MB, {time.perf_counter() - start:.1f} s")

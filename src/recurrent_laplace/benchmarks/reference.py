@@ -52,14 +52,14 @@ class Reference(eqx.Module):
         eye = jnp.ones(size) if variant.covariance == "diagonal" else jnp.eye(size)
         zeros = jnp.zeros(self.cell.hidden_size)
         steps = inputs.shape[0]
-        window = steps if variant.window is None else variant.window
+        window = steps if variant.window == "all" else variant.window
 
         def step(state: tuple, now: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
             carry, old_mean, old, past = state
             t, x, e = now
             carry = self.cell(x, carry)
             mean = self.readout(carry[0])
-            if variant.covariance is None:
+            if variant.kind == "point":
                 return (carry, mean, old, past), jnp.sum(mean**2)
             if window == 1:
                 jacobians = self.jacobian(carry, x)[None]

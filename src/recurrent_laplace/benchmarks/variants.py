@@ -1,21 +1,47 @@
-"""The variants that benchmarks compare, by name."""
+"""What benchmarks compare, by name; free of JAX, so that help is quick."""
 
 import dataclasses
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Options of a Laplace posterior; a `covariance` of None is the plain RNN."""
+    """The options of a posterior in which variants differ; names and values are `PosteriorConfig`'s."""
 
-    covariance: str | None
-    accumulate: str = "precision"
-    window: int | None = 1
+    kind: Literal["point", "variational", "laplace"]
+    covariance: Literal["diagonal", "dense"] = "diagonal"
+    accumulate: Literal["none", "precision"] = "precision"
+    window: int | Literal["all"] = 1
 
 
 VARIANTS = {
-    "rnn": Variant(None),
-    "diagonal-sum": Variant("diagonal"),
-    "dense-sum": Variant("dense"),
-    "dense-window10": Variant("dense", "none", 10),
-    "dense-all": Variant("dense", "none", None),
+    "rnn": Variant("point"),
+    "diagonal-sum": Variant("laplace", "diagonal"),
+    "dense-sum": Variant("laplace", "dense"),
+    "dense-window10": Variant("laplace", "dense", "none", 10),
+    "dense-all": Variant("laplace", "dense", "none", "all"),
 }
+"""Posteriors that the textbook way is written for."""
+
+METHODS = {
+    "rnn": Variant("point"),
+    "laplace-diagonal": Variant("laplace", "diagonal"),
+    "laplace-dense": Variant("laplace", "dense"),
+    "vrnn-diagonal": Variant("variational", "diagonal"),
+    "vrnn-dense": Variant("variational", "dense"),
+}
+"""Agents that are trained."""
+
+ALL_HISTORY = {"laplace-dense-all": Variant("laplace", "dense", "none", "all")}
+
+TESTED = METHODS | ALL_HISTORY
+"""Agents that are evaluated."""
+
+WINDOWED = "laplace-dense-window"
+"""The one posterior whose window grows."""
+
+GROWN = METHODS | {WINDOWED: Variant("laplace", "dense", "none", 10)} | ALL_HISTORY
+"""Posteriors whose cost is followed."""
+
+OPERATIONS = ("cholesky", "triangular-inverse", "triangular-solve", "accretive-inverse")
+"""What is done to batches of small matrices."""

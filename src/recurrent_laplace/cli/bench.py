@@ -1,56 +1,74 @@
 """`bench`: measurements."""
 
+import importlib
+import sys
+
 from tyro.extras import SubcommandApp
 
-from recurrent_laplace.benchmarks.options import PosteriorBench
+from recurrent_laplace.benchmarks.options import (
+    Bench,
+    EvaluateBench,
+    GrowthBench,
+    PosteriorBench,
+    SeedsBench,
+    SolveBench,
+    StartupBench,
+    UpdateBench,
+)
 from recurrent_laplace.cli import fail
+
+BENCHES: dict[str, type[Bench]] = {
+    "posterior": PosteriorBench,
+    "update": UpdateBench,
+    "evaluate": EvaluateBench,
+    "solve": SolveBench,
+    "seeds": SeedsBench,
+    "startup": StartupBench,
+    "growth": GrowthBench,
+}
+"""The options of each; what it does is the module of that name in `benchmarks`."""
+
+WIDTH = 140
+"""Columns of what is not printed on a terminal."""
 
 
 def main(argv: list[str]) -> None:
     """Run one benchmark."""
     app = SubcommandApp()
-    app.command(name="posterior")(PosteriorBench)
-    _bench_posterior(app.cli(prog="recurrent-laplace bench", args=argv))
-
-
-def _bench_posterior(options: PosteriorBench) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from recurrent_laplace.benchmarks.posterior import run, write_json
-    from recurrent_laplace.experiments.memory import TooLargeError
-
+    for name, options in BENCHES.items():
+        app.command(name=name)(options)
+    chosen = app.cli(prog="recurrent-laplace bench", args=argv)
     try:
-        options.check()
+        chosen.check()
     except ValueError as problem:
         fail(problem)
-    console = Console()
-    sizes = f"B {options.batch}, T {options.steps}, D {options.input_size}, H {options.hidden_size}"
-    console.print(f"Gradient of (unroll, one sample, KL): {sizes}, F {options.features}, float32.")
-    table = Table("variant", "ours, ms", "reference, ms", "reference / ours", "memory of ours, MB")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    rows = []
-    measured = run(options)
+    (name,) = (name for name, options in BENCHES.items() if type(chosen) is options)
+    _measure(name, chosen)
+
+
+def _measure(name: str, options: Bench) -> None:
+    from rich.console import Console
+
+    from recurrent_laplace.benchmarks.child import ChildDiedError
+    from recurrent_laplace.benchmarks.rows import write_json
+    from recurrent_laplace.experiments.memory import TooLargeError
+    from recurrent_laplace.experiments.provenance import describe_machine
+    from recurrent_laplace.files import StorageError
+
+    bench = importlib.import_module(f"recurrent_laplace.benchmarks.{name}")
     try:
-        for name in options.only:
-            with console.status(f"{name}: compile, then take turns with the reference"):
-                row = next(measured)
-            rows.append(row)
-            table.add_row(
-                row.name,
-                f"{row.ours_ms:.1f}",
-                f"{row.reference_ms:.1f}",
-                f"{row.ratio:.2f}",
-                f"{row.peak_mb:.1f}",
-            )
-            if not console.is_terminal:
-                console.print(f"{name}: {row.ours_ms:.1f} ms, reference {row.reference_ms:.1f} ms")
-    except TooLargeError as problem:
-        fail(problem)
-    console.print(table)
-    if options.json is not None:
-        try:
+        rows = list(bench.run(options, lambda line: print(line, file=sys.stderr, flush=True)))
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=WIDTH)
+        console.print(bench.title(options), highlight=False)
+        console.print(bench.table(rows))
+        console.print(describe_machine(), highlight=False)
+        if options.json is not None:
             write_json(rows, options.json)
-        except OSError as problem:
-            fail(f"cannot write {options.json}: {problem.strerror}.")
+    except (TooLargeError, StorageError) as problem:
+        fail(problem)
+    except ChildDiedError as problem:
+        fail(problem, code=1)
+    except KeyboardInterrupt:
+        fail("stopped: nothing was written.", code=130)

@@ -31,6 +31,16 @@ def describe_session(command: list[str] | None = None) -> dict[str, Any]:
     }
 
 
+def describe_machine() -> str:
+    """What times were measured on, in a line."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib"))
+    processor = _processor() or platform.machine()
+    return (
+        f"Machine: {processor}, {os.cpu_count()} cores, {platform.system()}; "
+        f"Python {platform.python_version()}, {versions}."
+    )
+
+
 def read_sessions(path: Path) -> list[dict[str, Any]]:
     """The sessions so far."""
     if not path.exists():

@@ -101,6 +101,13 @@ class Train:
         # the length is the same program.
         return self._advance(state, until, self.config.learning.updates)
 
+    def lower(self, state: TrainState) -> jax.stages.Lowered:
+        """The program of `advance`, traced and not yet compiled; of `state` only the shapes matter.
+
+        Compiled, it takes a state, until how many updates, and how many the whole training has.
+        """
+        return self._advance.lower(state, 0, self.config.learning.updates)
+
     def __call__(self, key: Array) -> tuple[TrainState, dict[str, Float[Array, "U"]]]:
         """Train from beginning to end: pure, so that it can be put under `jit` and `vmap`."""
         check_shape("key", key, ())

@@ -1,0 +1,47 @@
+"""Multiplications in the matrix products of a traced function."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.extend import core
+
+
+def multiplications(function: Callable, *args: Any) -> int:
+    """Multiplications of all matrix products in `function(*args)`, traced and not run.
+
+    A product in a scan counts once for each step of it, one of several branches once. What is not a matrix
+    product does not count, and a loop of unknown length counts as one turn of it. (XLA's own analysis takes
+    every loop for one turn.)
+    """
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _count(jaxpr: core.Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        if name == "dot_general":
+            total += _product(equation)
+            continue
+        inside = [_count(inner) for inner in _jaxprs(equation.params)]
+        if inside:
+            times = equation.params["length"] if name == "scan" else 1
+            total += times * (max(inside) if name == "cond" else sum(inside))
+    return total
+
+
+def _product(equation: Any) -> int:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left = equation.invars[0].aval.shape
+    return math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+
+
+def _jaxprs(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
+    for value in params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, core.ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, core.Jaxpr):
+                yield item
