@@ -2,6 +2,7 @@
 
 `agree CASE`: gradients of the first update and losses of the first five, on 1, 2, 4 and 8 devices.
 `share CASE COUNT ...`: bytes that a device needs for one and the same batch, and how devices talk.
+`join`: what eight devices make of numbers and truths that only some of them have.
 `move OUT`: a run that is begun on 2 devices, continued on 4, and finished on 1.
 """
 
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -22,6 +24,7 @@ from recurrent_laplace.experiments.devices import make_mesh
 from recurrent_laplace.experiments.display import Display
 from recurrent_laplace.experiments.runner import InterruptedRunError, RunOptions, train_run
 from recurrent_laplace.learning import Config, LearningConfig, make_train
+from recurrent_laplace.learning.sharding import COPIED, SHARED, joined_shares, on_shares
 from recurrent_laplace.models import AgentConfig, PosteriorConfig
 from recurrent_laplace.tasks import Gridworld, make_task
 
@@ -38,6 +41,9 @@ CASES = {
     "point": Config(task=Gridworld(size=3)),
     "diagonal": Config(task=Gridworld(size=3), posterior=PosteriorConfig(kind="laplace")),
     "dense": Config(task=Gridworld(size=3), posterior=PosteriorConfig(kind="laplace", covariance="dense")),
+    "history": Config(
+        task=Gridworld(size=3), posterior=PosteriorConfig(kind="laplace", window="all", accumulate="none")
+    ),
     "variational": Config(
         task=Gridworld(size=3), posterior=PosteriorConfig(kind="variational", covariance="dense")
     ),
@@ -61,13 +67,14 @@ def gradient_after_one(state) -> list[float]:
 
 
 def agree(case: str) -> dict:
-    # With minibatches, so that tasks change places between devices; with seeds, as they are vmapped.
-    minibatches = 2 if case == "point" else 1
+    # With minibatches, so that tasks change places between devices; with draws, since one key stands for
+    # those of all tasks; with seeds, as they are vmapped.
+    changes = {"point": {"minibatches": 2}, "dense": {"training_samples": 2}}.get(case, {})
     key = jax.random.key(0)
     key = jax.random.split(key, 2) if case == "regression" else key
     found = {}
     for count in COUNTS:
-        train = make_train(config_of(case, minibatches=minibatches), mesh=make_mesh(count))
+        train = make_train(config_of(case, **changes), mesh=make_mesh(count))
         state, first = train.advance(train.init(key), 1)
         gradient = gradient_after_one(state)
         _, rest = train.advance(state, LEARNING.updates)
@@ -79,12 +86,23 @@ def agree(case: str) -> dict:
 def share(case: str, *counts: str) -> dict:
     found = {}
     for count in map(int, counts):
-        train = make_train(config_of(case, batch=2048), mesh=make_mesh(count))
+        # So large that what does not depend on the batch does not count; nothing of it is ever made.
+        train = make_train(config_of(case, batch=2**16), mesh=make_mesh(count))
         state = jax.eval_shape(train.init, jax.random.key(0))
         compiled = train._advance.lower(state, 1, 5).compile()
         talk = set(re.findall(rf" ({'|'.join(COLLECTIVES)})\(", compiled.as_text()))
         found[count] = {"bytes": compiled.memory_analysis().temp_size_in_bytes, "talk": sorted(talk)}
     return found
+
+
+def join() -> dict:
+    given = {"numbers": jnp.arange(8.0), "some": jnp.arange(8) != 3, "all": jnp.ones(8, bool)}
+
+    def of_share(tree):
+        return joined_shares(jax.tree.map(lambda leaf: leaf[0], tree))
+
+    joined = jax.jit(on_shares(of_share, make_mesh(8), (SHARED,), COPIED))(given)
+    return jax.tree.map(lambda leaf: leaf.item(), joined)
 
 
 def move(out: Path) -> dict:
@@ -120,5 +138,5 @@ class interrupted_after_the_first_call:  # noqa: N801
 
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    result = {"agree": agree, "share": share, "move": lambda out: move(Path(out))}[what](*rest)
-    print(json.dumps(result))
+    known = {"agree": agree, "share": share, "join": join, "move": lambda out: move(Path(out))}
+    print(json.dumps(known[what](*rest)))

@@ -67,7 +67,7 @@ def child(*args: str) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["point", "diagonal", "dense", "variational", "regression"])
+@pytest.mark.parametrize("case", ["point", "diagonal", "dense", "history", "variational", "regression"])
 def test_any_number_of_devices_gives_the_same_numbers(case):
     found = child("agree", case)
     alone = found.pop("1")
@@ -92,6 +92,11 @@ def test_each_device_needs_its_share_of_the_memory(case, counts):
 
 
 @pytest.mark.slow
+def test_devices_agree_on_means_and_truths():
+    assert child("join") == {"numbers": 3.5, "some": False, "all": True}
+
+
+@pytest.mark.slow
 def test_a_checkpoint_moves_between_numbers_of_devices(tmp_path):
     done = child("move", str(tmp_path))
     first, second, name = done["said"]
@@ -108,7 +113,7 @@ def test_one_device_has_the_program_that_it_always_had():
     learning = LearningConfig(updates=2, batch=4, steps=3)
     train = make_train(Config(task=make_task("regression"), agent=agent, learning=learning))
     state = jax.eval_shape(train.init, jax.random.key(0))
-    assert "sharding_constraint" not in str(jax.make_jaxpr(train._advance_chunk)(state, 1, 2))
+    assert "shard_map" not in str(jax.make_jaxpr(train._advance_chunk)(state, 1, 2))
 
 
 def test_more_devices_than_there_are(tmp_path, capsys):
@@ -117,6 +122,14 @@ def test_more_devices_than_there_are(tmp_path, capsys):
     assert "--xla_force_host_platform_device_count=64" in done.err
     assert not list(tmp_path.iterdir())
     assert "devices must be a whole number of at least 1" in refused(capsys, *TINY, "--devices", "0").err
+
+
+@pytest.mark.slow
+def test_a_batch_that_devices_do_not_divide(tmp_path):
+    done = finished_alone(*TINY, "--batch", "5", "--out", str(tmp_path), "--devices", "2")
+    assert done.code == 2
+    assert done.err == "recurrent-laplace: devices must divide the 5 tasks of a batch; got 2 in all.\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_batch_that_cannot_be_shared_out():

@@ -22,12 +22,12 @@ def draw(
 
 
 def noise_of(
-    posterior: AbstractPosterior, *, samples: int, tasks: int, steps: int, key: Array
-) -> Float[Array, "S B T F"]:
-    """The noise that `draw` makes of a key for the beliefs of a batch."""
+    posterior: AbstractPosterior, samples: int, lead: tuple[int, ...], *, key: Array
+) -> Float[Array, "S *lead F"]:
+    """The noise that `draw` makes of a key for a posterior's beliefs with leading axes `lead`."""
     samples = 1 if isinstance(posterior, PointPosterior) else samples
     memory = posterior.memory
-    return jax.random.normal(key, (samples, tasks, steps, memory.feature_size), memory.dtype)
+    return jax.random.normal(key, (samples, *lead, memory.feature_size), memory.dtype)
 
 
 class BeliefTerms(eqx.Module):

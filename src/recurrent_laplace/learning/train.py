@@ -73,10 +73,11 @@ class Train:
 
     def __init__(self, config: Config, *, mesh: Mesh | None = None):
         config.check()
-        if mesh is not None:
-            check_shares(config.learning.batch, config.learning.minibatches, mesh.size)
         self.config = config
         self.mesh = mesh
+        if mesh is not None:
+            minibatches = config.learning.minibatches if self._is_control else 1
+            check_shares(config.learning.batch, minibatches, mesh.size)
         self.optimizer = make_optimizer(config.learning)
         self._init = jax.jit(self._init_one)
         self._init_seeds = jax.jit(jax.vmap(self._init_one))
@@ -167,17 +168,10 @@ class Train:
             return joined_shares(gradient_of(model, batch, config, noise=noise, **given))
 
         # One key stands for the noise of all tasks, so it is made for all, and then shared out.
-        noise = noise_of(
-            model.posterior,
-            samples=config.training_samples,
-            tasks=config.batch // config.minibatches,
-            steps=config.steps,
-            key=given["key"],
-        )
-        of_shares = on_shares(
-            of_share, self.mesh, given=(COPIED, SHARED, SHARED_DRAWS, COPIED), result=COPIED
-        )
-        return of_shares(model, batch, noise, given)
+        tasks_and_steps = jax.tree.leaves(batch)[0].shape[:2]
+        noise = noise_of(model.posterior, config.training_samples, tasks_and_steps, key=given["key"])
+        places = (COPIED, SHARED, SHARED_DRAWS, COPIED)
+        return on_shares(of_share, self.mesh, places, COPIED)(model, batch, noise, given)
 
     def _step(self, model, optimizer, rate, loss, batch, **given):
         """One gradient step, of size `rate`."""
