@@ -199,21 +199,20 @@ class Train:
         entropy_weight = entropy_weight_at(config, state.update, updates)
 
         def step(now, key):
-            model, optimizer = now
             key_order, key = jax.random.split(key)
             orders = jnp.arange(config.batch)[None]
             if config.minibatches > 1:
                 orders = jax.random.permutation(key_order, config.batch).reshape(config.minibatches, -1)
 
             def on_share(now, given):
-                order, key = given
+                (model, optimizer), (order, key) = now, given
                 share = jax.tree.map(lambda leaf: leaf[order], batch) if config.minibatches > 1 else batch
-                *now, metrics, finite = self._step(
-                    *now, rate, control_loss, share, entropy_weight=entropy_weight, key=key
+                model, optimizer, metrics, finite = self._step(
+                    model, optimizer, rate, control_loss, share, entropy_weight=entropy_weight, key=key
                 )
-                return tuple(now), (metrics, finite)
+                return (model, optimizer), (metrics, finite)
 
-            return jax.lax.scan(on_share, (model, optimizer), (orders, jax.random.split(key, len(orders))))
+            return jax.lax.scan(on_share, now, (orders, jax.random.split(key, len(orders))))
 
         (model, optimizer), (metrics, finite) = jax.lax.scan(
             step, (state.model, state.optimizer), jax.random.split(key_learn, config.epochs)
