@@ -81,8 +81,10 @@ class Train:
         self.optimizer = make_optimizer(config.learning)
         self._init = jax.jit(self._init_one)
         self._init_seeds = jax.jit(jax.vmap(self._init_one))
-        places = {} if mesh is None else {"in_shardings": copied(mesh), "out_shardings": copied(mesh)}
-        self._advance = jax.jit(self._advance_chunk, donate_argnums=0, **places)
+        compiled = jax.jit
+        if mesh is not None:
+            compiled = functools.partial(jax.jit, in_shardings=copied(mesh), out_shardings=copied(mesh))
+        self._advance = compiled(self._advance_chunk, donate_argnums=0)
 
     def init(self, key: Array) -> TrainState:
         """The state before the first update."""
