@@ -1,6 +1,6 @@
 """What test_devices.py does in a process of its own, with eight devices made of one CPU.
 
-`agree CASE`: gradients of the first update and losses of the first five, on 1, 2, 4 and 8 devices.
+`agree CASE COUNT ...`: gradients of the first update and losses of the first five, on so many devices.
 `share CASE COUNT ...`: bytes that a device needs for one and the same batch, and how devices talk.
 `join`: what eight devices make of numbers and truths that only some of them have.
 `move OUT`: a run that is begun on 2 devices, continued on 4, and finished on 1.
@@ -28,7 +28,6 @@ from recurrent_laplace.learning.sharding import COPIED, SHARED, joined_shares, o
 from recurrent_laplace.models import AgentConfig, PosteriorConfig
 from recurrent_laplace.tasks import Gridworld, make_task
 
-COUNTS = (1, 2, 4, 8)
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 AGENT = AgentConfig(
     cell="elman", hidden_size=6, features=4, embedding_sizes=(8,), head_sizes=(8,), layer_norm=False
@@ -39,7 +38,6 @@ LEARNING = LearningConfig(
 )
 CASES = {
     "point": Config(task=Gridworld(size=3)),
-    "diagonal": Config(task=Gridworld(size=3), posterior=PosteriorConfig(kind="laplace")),
     "dense": Config(task=Gridworld(size=3), posterior=PosteriorConfig(kind="laplace", covariance="dense")),
     "history": Config(
         task=Gridworld(size=3), posterior=PosteriorConfig(kind="laplace", window="all", accumulate="none")
@@ -66,14 +64,14 @@ def gradient_after_one(state) -> list[float]:
     return (np.concatenate(leaves) / (1 - 0.9)).tolist()
 
 
-def agree(case: str) -> dict:
+def agree(case: str, *counts: str) -> dict:
     # With minibatches, so that tasks change places between devices; with draws, since one key stands for
     # those of all tasks; with seeds, as they are vmapped.
     changes = {"point": {"minibatches": 2}, "dense": {"training_samples": 2}}.get(case, {})
     key = jax.random.key(0)
     key = jax.random.split(key, 2) if case == "regression" else key
     found = {}
-    for count in COUNTS:
+    for count in map(int, counts):
         train = make_train(config_of(case, **changes), mesh=make_mesh(count))
         state, first = train.advance(train.init(key), 1)
         gradient = gradient_after_one(state)

@@ -67,20 +67,29 @@ def child(*args: str) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["point", "diagonal", "dense", "history", "variational", "regression"])
-def test_any_number_of_devices_gives_the_same_numbers(case):
-    found = child("agree", case)
+@pytest.mark.parametrize(
+    ("case", "counts"),
+    [
+        ("dense", "1248"),
+        ("regression", "1248"),
+        ("point", "14"),
+        ("history", "12"),
+        ("variational", "18"),
+    ],
+)
+def test_any_number_of_devices_gives_the_same_numbers(case, counts):
+    found = child("agree", case, *counts)
     alone = found.pop("1")
     assert np.linalg.norm(alone["gradient"]) > 0.01
     assert len(set(alone["losses"])) == (10 if case == "regression" else 5)
-    assert set(found) == {"2", "4", "8"}
+    assert set(found) == set(counts[1:])
     for numbers in found.values():
         np.testing.assert_allclose(numbers["gradient"], alone["gradient"], rtol=0, atol=1e-5)
         np.testing.assert_allclose(numbers["losses"], alone["losses"], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "counts"), [("regression", (1, 2, 8)), ("dense", (1, 4))])
+@pytest.mark.parametrize(("case", "counts"), [("regression", (1, 8)), ("dense", (1, 4))])
 def test_each_device_needs_its_share_of_the_memory(case, counts):
     found = child("share", case, *map(str, counts))
     for count in counts[1:]:
