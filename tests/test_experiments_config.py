@@ -206,7 +206,7 @@ class AskedError(Exception):
 def asked(monkeypatch):
     """What `train` would run for some arguments."""
 
-    def instead(run, options, initial=None):
+    def instead(run, options, initial=None, *, group=None):
         raise AskedError(run)
 
     monkeypatch.setattr(train_verb, "train_run", instead)

@@ -51,3 +51,11 @@ def fail(problem: object, code: int = 2) -> NoReturn:
     """One sentence, and out."""
     print(f"recurrent-laplace: {problem}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def fail_at_once(problem: object, code: int) -> NoReturn:
+    """One sentence, and out without the clean-up at the end of Python."""
+    print(f"recurrent-laplace: {problem}", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from recurrent_laplace.cli import fail
+from recurrent_laplace.cli import fail, fail_at_once
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.experiments.compilation import keep_compiled_programs
 from recurrent_laplace.experiments.config import Tables, check_keys, config_from, merge, parse_toml
 from recurrent_laplace.experiments.presets import load_preset
+from recurrent_laplace.experiments.processes import LostProcessError
 from recurrent_laplace.experiments.runner import InterruptedRunError, TrainingFailedError
 from recurrent_laplace.files import StorageError, read_text
 from recurrent_laplace.learning import Config
@@ -104,6 +105,8 @@ def session() -> Iterator[None]:
         fail(problem, code=1)
     except InterruptedRunError as problem:
         fail(problem, code=130)
+    except LostProcessError as problem:
+        fail_at_once(problem, code=1)
     except OSError as problem:
         fail(f"{problem.filename}: {problem.strerror}.")
     except KeyboardInterrupt:

@@ -9,7 +9,8 @@ from tyro.conf import OmitArgPrefixes
 from recurrent_laplace.cli.parsing import default_config, parse, peek, session, with_task
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.presets import PRESETS
-from recurrent_laplace.experiments.runner import RunOptions, train_run
+from recurrent_laplace.experiments.processes import Hosts, joined
+from recurrent_laplace.experiments.runner import RunOptions, follow_run, train_run
 from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.models import AgentConfig, PosteriorConfig
 
@@ -32,6 +33,7 @@ class Train:
     seeds: int = 1
     """How many seeds, in one program: seed, seed + 1, ..."""
     options: OmitArgPrefixes[RunOptions]
+    hosts: OmitArgPrefixes[Hosts]
     agent: OmitArgPrefixes[AgentConfig]
     posterior: OmitArgPrefixes[PosteriorConfig]
     learning: OmitArgPrefixes[LearningConfig]
@@ -50,6 +52,7 @@ def main(argv: list[str]) -> None:
             preset=preset,
             config=file,
             options=RunOptions(),
+            hosts=Hosts(),
             parameters=base.task,
             agent=base.agent,
             posterior=base.posterior,
@@ -60,6 +63,10 @@ def main(argv: list[str]) -> None:
             task=chosen.parameters, agent=chosen.agent, posterior=chosen.posterior, learning=chosen.learning
         )
         run = Run(config=config, seed=chosen.seed, seeds=chosen.seeds)
-        directory = train_run(run, chosen.options)
+        with joined(chosen.hosts) as group:
+            if group.index:
+                follow_run(run, chosen.options, group=group)
+                return
+            directory = train_run(run, chosen.options, group=group)
     print(f"finished: {directory.path}")
     print(f"next: recurrent-laplace evaluate {directory.path}")

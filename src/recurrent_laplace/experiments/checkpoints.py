@@ -37,7 +37,10 @@ class Checkpoints:
         self.run = run
         # What went wrong is said in our own errors.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
-        self._orbax = ocp.PyTreeCheckpointer()
+        # Where a run has several processes, only the first is here.
+        alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
+        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+        self._orbax = ocp.Checkpointer(handler, multiprocessing_options=alone)
 
     def updates(self) -> list[int]:
         """Numbers of updates for which there is a complete state."""
@@ -112,7 +115,8 @@ def _first_line(problem: Exception) -> str:
 
 def _named_arrays(tree: Any) -> dict[str, np.ndarray]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {_name(path): np.asarray(_raw(leaf)) for path, leaf in leaves}
+    # Where there are several devices, each has all of a state.
+    return {_name(path): np.asarray(_raw(leaf.addressable_data(0))) for path, leaf in leaves}
 
 
 def _name(path: tuple) -> str:

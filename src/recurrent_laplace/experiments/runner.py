@@ -12,11 +12,20 @@ import jax
 import numpy as np
 import polars as pl
 
-from recurrent_laplace.errors import check_choice, check_number
+from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.experiments.config import Run
+from recurrent_laplace.experiments.devices import make_mesh
 from recurrent_laplace.experiments.display import Display
 from recurrent_laplace.experiments.loggers import LOGGERS, open_loggers
 from recurrent_laplace.experiments.models import load_state, seed_keys, snapshot_updates
+from recurrent_laplace.experiments.processes import (
+    ALONE,
+    FINISHED,
+    STATE,
+    STOPPED,
+    Group,
+    LostProcessError,
+)
 from recurrent_laplace.experiments.provenance import describe_session, now, read_sessions, write_sessions
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import METRICS_SCHEMA, metrics_frame, read_table, write_table
@@ -37,7 +46,7 @@ class InterruptedRunError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run is carried out: nothing here changes its result."""
+    """How a run is carried out: nothing here changes its result, but for the order of sums over devices."""
 
     out: Path = Path("runs")
     """Folder that run directories are put in."""
@@ -47,10 +56,13 @@ class RunOptions:
     """Time between checkpoints; there is one at 1/2, 3/4 and the end of training in any case."""
     log: tuple[str, ...] = ()
     """Also log to: tensorboard, wandb."""
+    devices: int = 1
+    """Devices that share out the tasks of a batch; with several processes, of each."""
 
     def check(self) -> None:
         """Refuse what cannot be carried out."""
         check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)
+        check_size("devices", self.devices)
         for name in self.log:
             check_choice("logger", name, tuple(LOGGERS))
 
@@ -64,10 +76,41 @@ def begin(train: Train, run: Run) -> TrainState:
     return train.init(seed_keys(run))
 
 
-def train_run(run: Run, options: RunOptions, initial: Initial | None = None) -> RunDirectory:
+def train_run(
+    run: Run, options: RunOptions, initial: Initial | None = None, *, group: Group = ALONE
+) -> RunDirectory:
     """Train, in the run's directory under `options.out`, from where it stands to the end."""
+    train = _prepare(run, options, group)
+    with group.led():
+        return _lead(run, options, train, initial, group)
+
+
+def follow_run(run: Run, options: RunOptions, *, group: Group) -> None:
+    """Have a share in a run that process 0 of `group` leads by `train_run`, and touch no file."""
+    train = _prepare(run, options, group)
+    state = begin(train, run)  # Of its values nothing is used.
+    with _graceful() as stop, group.watched():
+        while True:
+            order = group.hear(stop=stop.requested)
+            if order == FINISHED:
+                return
+            if order == STOPPED:
+                raise InterruptedRunError("process 0 stopped, and says why.")
+            if order == STATE:
+                state = group.share(state, train.mesh)
+            else:
+                state, _ = train.advance(state, order)
+
+
+def _prepare(run: Run, options: RunOptions, group: Group) -> Train:
+    # First of all: what is wrong with the options is then wrong in all processes.
+    group.check_same(f"{run.id} on {options.devices} devices")
     run.check()
     options.check()
+    return make_train(run.config, mesh=make_mesh(options.devices))
+
+
+def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, group: Group) -> RunDirectory:
     directory = RunDirectory.at(options.out, run)
     check_free(directory, options)
     status = directory.status
@@ -76,14 +119,13 @@ def train_run(run: Run, options: RunOptions, initial: Initial | None = None) -> 
     with directory.taken(), _loggers(directory, options.log) as loggers:
         session = describe_session()
         sessions = [*read_sessions(directory.provenance_path), session]
-        train = make_train(run.config)
         state, history = _load(directory, train, initial)
         # From here on something may change: before, what could not be read is left as it was.
         write_sessions(directory.provenance_path, sessions)
         directory.set_status("running")
         try:
-            _train(directory, options, train, state, history, loggers, session)
-        except (TrainingFailedError, InterruptedRunError) as end:
+            _train(directory, options, train, state, history, loggers, session, group)
+        except (TrainingFailedError, InterruptedRunError, LostProcessError) as end:
             word = "failed" if isinstance(end, TrainingFailedError) else "interrupted"
             directory.log(str(end))
             directory.set_status(word, str(end))
@@ -130,6 +172,7 @@ def _train(
     history: pl.DataFrame,
     loggers: Sequence[Any],
     session: dict[str, Any],
+    group: Group,
 ) -> None:
     run = directory.run
     updates = run.config.learning.updates
@@ -145,10 +188,15 @@ def _train(
     with (
         _graceful() as stop,
         Display(run.id, total=updates, start=done, headline=headline) as display,
+        group.watched(),
     ):
+        group.say(STATE)
+        state = group.share(state, train.mesh)
         while done < updates:
             boundary = next(mark for mark in snapshot_updates(updates) if mark > done)
-            state, progress = train.advance(state, min(done + pace.count(), boundary))
+            until = min(done + pace.count(), boundary)
+            stop.requested |= group.say(until, stop=stop.requested)
+            state, progress = train.advance(state, until)
             rows = _rows(progress, run.seeds)
             count = len(next(iter(rows.values())))
             pace.made(count)

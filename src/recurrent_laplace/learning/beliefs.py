@@ -6,12 +6,28 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
-from recurrent_laplace.posterior import AbstractPosterior, Info
+from recurrent_laplace.posterior import AbstractPosterior, Info, PointPosterior
 
 
-def draw(belief: AbstractBelief, samples: int, *, key: Array) -> Float[Array, "S *lead F"]:
-    """Draws from a belief; one is as good as many where all mass is at a point."""
+def draw(
+    belief: AbstractBelief, samples: int, *, key: Array, noise: Float[Array, "S *lead F"] | None = None
+) -> Float[Array, "S *lead F"]:
+    """Draws from a belief; one is as good as many where all mass is at a point.
+
+    `noise`: what `key` stands for, where it is made already.
+    """
+    if noise is not None:
+        return belief.perturb(noise)
     return belief.sample(key, (samples if isinstance(belief, AbstractGaussian) else 1,))
+
+
+def noise_of(
+    posterior: AbstractPosterior, samples: int, lead: tuple[int, ...], *, key: Array
+) -> Float[Array, "S *lead F"]:
+    """The noise that `draw` makes of a key for a posterior's beliefs with leading axes `lead`."""
+    samples = 1 if isinstance(posterior, PointPosterior) else samples
+    memory = posterior.memory
+    return jax.random.normal(key, (samples, *lead, memory.feature_size), memory.dtype)
 
 
 class BeliefTerms(eqx.Module):

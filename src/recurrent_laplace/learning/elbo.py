@@ -3,11 +3,13 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.learning.beliefs import BeliefTerms, draw
 from recurrent_laplace.learning.config import LearningConfig
+from recurrent_laplace.learning.sharding import SHARED, on_shares
 from recurrent_laplace.models import Regressor
 from recurrent_laplace.posterior import AbstractPosterior, PointPosterior
 from recurrent_laplace.tasks import AbstractRegressionTask
@@ -20,16 +22,25 @@ class Pairs(eqx.Module):
     y: Float[Array, "B T Y"]
 
 
-def draw_pairs(task: AbstractRegressionTask, *, batch: int, steps: int, key: Array) -> Pairs:
-    """Fresh problems, and the first `steps` pairs of each."""
+def draw_pairs(
+    task: AbstractRegressionTask, *, batch: int, steps: int, mesh: Mesh | None = None, key: Array
+) -> Pairs:
+    """Fresh problems, and the first `steps` pairs of each; each device of `mesh` has its share of them."""
     key_problem, key_pairs = jax.random.split(key)
-    problems = jax.vmap(task.sample)(jax.random.split(key_problem, batch))
+    sample = on_shares(jax.vmap(task.sample), mesh, given=(SHARED,))
+    problems = sample(jax.random.split(key_problem, batch))
     pairs = jax.vmap(lambda problem, k: task.pairs(problem, k, steps))
+    pairs = on_shares(pairs, mesh, given=(SHARED, SHARED))
     return Pairs(*pairs(problems, jax.random.split(key_pairs, batch)))
 
 
 def regression_loss(
-    model: Regressor, pairs: Pairs, config: LearningConfig, *, key: Array
+    model: Regressor,
+    pairs: Pairs,
+    config: LearningConfig,
+    *,
+    key: Array,
+    noise: Float[Array, "S B T F"] | None = None,
 ) -> tuple[Float[Array, ""], tuple[dict[str, Array], Array]]:
     """The negative bound per step: `-E_{z ~ q_t} log p(y_{t+1} | x_{t+1}, z) + beta KL(q_t || q_{t-1})`.
 
@@ -45,7 +56,7 @@ def regression_loss(
         lambda leaf: jnp.broadcast_to(leaf, (batch, 1, *leaf.shape)), first_belief(posterior)
     )
     known = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), first, beliefs)
-    prediction = model.predict(draw(known, config.training_samples, key=key), pairs.x)
+    prediction = model.predict(draw(known, config.training_samples, key=key, noise=noise), pairs.x)
     cross_entropy = -jnp.mean(prediction.log_prob(pairs.y))
     loss = cross_entropy + terms.penalty(config.beta)
     metrics = {

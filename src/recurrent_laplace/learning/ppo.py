@@ -4,12 +4,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from recurrent_laplace.learning.beliefs import BeliefTerms, draw
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.returns import advantages
 from recurrent_laplace.learning.rollout import Experience, rollout
+from recurrent_laplace.learning.sharding import COPIED, SHARED, on_shares
 from recurrent_laplace.models import Agent
 from recurrent_laplace.models.agent import Behaviour
 from recurrent_laplace.tasks import AbstractControlTask
@@ -22,29 +24,44 @@ class Batch(eqx.Module):
     advantage: Float[Array, "B T"]
 
 
-def gather(agent: Agent, task: AbstractControlTask, config: LearningConfig, *, key: Array) -> Batch:
-    """Fresh problems, the agent's experience in them, and its advantages."""
+def gather(
+    agent: Agent,
+    task: AbstractControlTask,
+    config: LearningConfig,
+    *,
+    mesh: Mesh | None = None,
+    key: Array,
+) -> Batch:
+    """Fresh problems, the agent's experience in them, and its advantages.
+
+    Each device of `mesh` has its share of the tasks.
+    """
     key_problem, key_rollout = jax.random.split(key)
-    problems = jax.vmap(task.sample)(jax.random.split(key_problem, config.batch))
+    sample = on_shares(jax.vmap(task.sample), mesh, given=(SHARED,))
+    problems = sample(jax.random.split(key_problem, config.batch))
 
-    def play(problem, key):
-        experience, _ = rollout(
-            agent,
-            task,
-            problem,
-            steps=config.steps,
-            samples=config.acting_samples,
-            policy=config.acting_policy,
-            key=key,
+    def play(agent, problems, keys):
+        def play_one(problem, key):
+            experience, _ = rollout(
+                agent,
+                task,
+                problem,
+                steps=config.steps,
+                samples=config.acting_samples,
+                policy=config.acting_policy,
+                key=key,
+            )
+            return experience
+
+        experience = jax.vmap(play_one)(problems, keys)
+        discounts = config.discount * (1 - experience.episode_end.astype(experience.reward.dtype))
+        advantage = jax.vmap(advantages, (0, 0, 0, None))(
+            experience.reward, discounts, experience.value, config.trace_decay
         )
-        return experience
+        return jax.lax.stop_gradient(Batch(experience, advantage))
 
-    experience = jax.vmap(play)(problems, jax.random.split(key_rollout, config.batch))
-    discounts = config.discount * (1 - experience.episode_end.astype(experience.reward.dtype))
-    advantage = jax.vmap(advantages, (0, 0, 0, None))(
-        experience.reward, discounts, experience.value, config.trace_decay
-    )
-    return jax.lax.stop_gradient(Batch(experience, advantage))
+    play = on_shares(play, mesh, given=(COPIED, SHARED, SHARED))
+    return play(agent, problems, jax.random.split(key_rollout, config.batch))
 
 
 def control_loss(
@@ -54,6 +71,7 @@ def control_loss(
     *,
     entropy_weight: Float[Array, ""] | float,
     key: Array,
+    noise: Float[Array, "S B T F"] | None = None,
 ) -> tuple[Float[Array, ""], tuple[dict[str, Array], Array]]:
     """The negative bound per step, the numbers to log, and whether all beliefs were finite."""
     then = batch.experience
@@ -62,7 +80,7 @@ def control_loss(
     terms = BeliefTerms.of(agent.posterior, beliefs, info)
     hidden = jax.vmap(jax.vmap(agent.posterior.memory.cell.hidden))(trace.carries)
     seen = agent.seen(embedded, hidden)
-    z = draw(beliefs, config.training_samples, key=key)
+    z = draw(beliefs, config.training_samples, key=key, noise=noise)
     behaviour = agent.behave(z, seen)
 
     ratio = jnp.exp(behaviour.log_prob(then.action) - then.log_prob)

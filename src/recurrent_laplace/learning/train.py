@@ -7,13 +7,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from recurrent_laplace.errors import check_shape
+from recurrent_laplace.learning.beliefs import noise_of
 from recurrent_laplace.learning.config import Config
 from recurrent_laplace.learning.elbo import draw_pairs, regression_loss
 from recurrent_laplace.learning.optimizer import entropy_weight_at, learning_rate_at, make_optimizer
 from recurrent_laplace.learning.ppo import control_loss, gather
+from recurrent_laplace.learning.sharding import (
+    COPIED,
+    SHARED,
+    SHARED_DRAWS,
+    check_shares,
+    copied,
+    joined_shares,
+    on_shares,
+)
 from recurrent_laplace.models import Agent, Regressor
 from recurrent_laplace.tasks import AbstractControlTask, AbstractRegressionTask
 
@@ -55,15 +66,25 @@ class Train:
       call, for those who want to look, store and stop in between. The two agree.
 
     With `keys` of shape `(seeds,)` everything gets a leading axis of seeds, in one program.
+
+    With a `mesh` each of its devices has its share of the tasks of a batch, and a copy of everything
+    else. Random numbers do not depend on the mesh: results agree up to the order of sums.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, *, mesh: Mesh | None = None):
         config.check()
         self.config = config
+        self.mesh = mesh
+        if mesh is not None:
+            minibatches = config.learning.minibatches if self._is_control else 1
+            check_shares(config.learning.batch, minibatches, mesh.size)
         self.optimizer = make_optimizer(config.learning)
         self._init = jax.jit(self._init_one)
         self._init_seeds = jax.jit(jax.vmap(self._init_one))
-        self._advance = jax.jit(self._advance_chunk, donate_argnums=0)
+        compiled = jax.jit
+        if mesh is not None:
+            compiled = functools.partial(jax.jit, in_shardings=copied(mesh), out_shardings=copied(mesh))
+        self._advance = compiled(self._advance_chunk, donate_argnums=0)
 
     def init(self, key: Array) -> TrainState:
         """The state before the first update."""
@@ -144,11 +165,26 @@ class Train:
         optimizer = self.optimizer.init(model)  # pyright: ignore[reportArgumentType]
         return TrainState(model, optimizer, key, jnp.zeros((), jnp.int32))
 
-    def _step(self, model, optimizer, rate, loss, *args, **kwargs):
+    def _gradient(self, loss, model, batch, **given):
+        """What the loss says of a batch, and its gradient: each device of a mesh works on its share."""
+        config = self.config.learning
+        gradient_of = jax.value_and_grad(loss, has_aux=True)
+        if self.mesh is None:
+            return gradient_of(model, batch, config, **given)
+
+        def of_share(model, batch, noise, given):
+            # A loss is a mean over tasks, so the mean of its gradients is the gradient of the whole.
+            return joined_shares(gradient_of(model, batch, config, noise=noise, **given))
+
+        # One key stands for the noise of all tasks, so it is made for all, and then shared out.
+        tasks_and_steps = jax.tree.leaves(batch)[0].shape[:2]
+        noise = noise_of(model.posterior, config.training_samples, tasks_and_steps, key=given["key"])
+        places = (COPIED, SHARED, SHARED_DRAWS, COPIED)
+        return on_shares(of_share, self.mesh, places, COPIED)(model, batch, noise, given)
+
+    def _step(self, model, optimizer, rate, loss, batch, **given):
         """One gradient step, of size `rate`."""
-        (value, (metrics, finite_belief)), gradient = jax.value_and_grad(loss, has_aux=True)(
-            model, *args, **kwargs
-        )
+        (value, (metrics, finite_belief)), gradient = self._gradient(loss, model, batch, **given)
         norm = optax.tree.norm(gradient)
         changes, optimizer = self.optimizer.update(gradient, optimizer, model)
         model = optax.apply_updates(model, optax.tree.scale(rate, changes))
@@ -160,33 +196,32 @@ class Train:
     def _learn_regression(self, state: TrainState, updates: Array | int, key_data: Array, key_learn: Array):
         task, config = self.config.task, self.config.learning
         assert isinstance(task, AbstractRegressionTask)
-        pairs = draw_pairs(task, batch=config.batch, steps=config.steps, key=key_data)
+        pairs = draw_pairs(task, batch=config.batch, steps=config.steps, mesh=self.mesh, key=key_data)
         rate = learning_rate_at(config, state.update, updates)
-        return self._step(state.model, state.optimizer, rate, regression_loss, pairs, config, key=key_learn)
+        return self._step(state.model, state.optimizer, rate, regression_loss, pairs, key=key_learn)
 
     def _learn_control(self, state: TrainState, updates: Array | int, key_data: Array, key_learn: Array):
         task, config = self.config.task, self.config.learning
         assert isinstance(task, AbstractControlTask)
-        batch = gather(state.model, task, config, key=key_data)
+        batch = gather(state.model, task, config, mesh=self.mesh, key=key_data)
         rate = learning_rate_at(config, state.update, updates)
         entropy_weight = entropy_weight_at(config, state.update, updates)
 
         def step(now, key):
-            model, optimizer = now
             key_order, key = jax.random.split(key)
             orders = jnp.arange(config.batch)[None]
             if config.minibatches > 1:
                 orders = jax.random.permutation(key_order, config.batch).reshape(config.minibatches, -1)
 
             def on_share(now, given):
-                order, key = given
+                (model, optimizer), (order, key) = now, given
                 share = jax.tree.map(lambda leaf: leaf[order], batch) if config.minibatches > 1 else batch
-                *now, metrics, finite = self._step(
-                    *now, rate, control_loss, share, config, entropy_weight=entropy_weight, key=key
+                model, optimizer, metrics, finite = self._step(
+                    model, optimizer, rate, control_loss, share, entropy_weight=entropy_weight, key=key
                 )
-                return tuple(now), (metrics, finite)
+                return (model, optimizer), (metrics, finite)
 
-            return jax.lax.scan(on_share, (model, optimizer), (orders, jax.random.split(key, len(orders))))
+            return jax.lax.scan(on_share, now, (orders, jax.random.split(key, len(orders))))
 
         (model, optimizer), (metrics, finite) = jax.lax.scan(
             step, (state.model, state.optimizer), jax.random.split(key_learn, config.epochs)
@@ -230,7 +265,7 @@ def _where(condition: Array, yes: Array, no: Array) -> Array:
     return jnp.where(condition, yes, no)
 
 
-def make_train(config: Config) -> Train:
+def make_train(config: Config, *, mesh: Mesh | None = None) -> Train:
     """From a configuration to its training: a pure function of a key.
 
     ```python
@@ -239,5 +274,7 @@ def make_train(config: Config) -> Train:
     state, metrics = jax.jit(train)(jax.random.key(0))
     metrics["return"]  # (3,)
     ```
+
+    `mesh`: devices to share the tasks of a batch out among, with one axis, `"tasks"`.
     """
-    return Train(config)
+    return Train(config, mesh=mesh)

@@ -1,0 +1,61 @@
+"""The tasks of a batch shared out among devices."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+Tree = TypeVar("Tree")
+Result = TypeVar("Result")
+
+TASKS = "tasks"
+"""Name of a mesh's only axis."""
+COPIED = PartitionSpec()
+"""All of it on every device."""
+SHARED = PartitionSpec(TASKS)
+"""A share of the leading axis, that of tasks, on each device."""
+SHARED_DRAWS = PartitionSpec(None, TASKS)
+"""The same where an axis of draws comes first."""
+
+
+def on_shares(
+    function: Callable[..., Result],
+    mesh: Mesh | None,
+    given: tuple[PartitionSpec, ...],
+    result: PartitionSpec = SHARED,
+) -> Callable[..., Result]:
+    """`function` on every device, for its share of the tasks; without a mesh, on one for all of them.
+
+    `given` says of each argument how the devices have it, `result` of what is returned.
+    """
+    if mesh is None:
+        return function
+    # The check wants to be told in every loop which carries begin as constants and end as shares.
+    return jax.shard_map(function, mesh=mesh, in_specs=given, out_specs=result, check_vma=False)
+
+
+def joined_shares(tree: Tree) -> Tree:
+    """Means over all tasks from those over equal shares; what must be true must be true of each."""
+
+    def join(leaf: Array) -> Array:
+        if leaf.dtype == bool:
+            return jax.lax.pmin(leaf.astype(jnp.int32), TASKS).astype(bool)
+        return jax.lax.pmean(leaf, TASKS)
+
+    return jax.tree.map(join, tree)
+
+
+def copied(mesh: Mesh) -> NamedSharding:
+    """All of it on every device of a mesh."""
+    return NamedSharding(mesh, COPIED)
+
+
+def check_shares(batch: int, minibatches: int, devices: int) -> None:
+    """Refuse a batch that cannot be shared out evenly."""
+    share = batch // minibatches
+    if share % devices:
+        each = f"each of the {minibatches} minibatches" if minibatches > 1 else "a batch"
+        raise ValueError(f"devices must divide the {share} tasks of {each}; got {devices} in all.")
