@@ -15,7 +15,7 @@ import polars as pl
 from learning import Bench
 
 from recurrent_laplace.deploy.shiftbench import COMBINED
-from recurrent_laplace.evaluation.statistics import mean_interval
+from recurrent_laplace.report.shiftbench import details_of, worth_of
 
 OWN_BELIEFS = ("Laplace diagonal", "VRNN diagonal")
 """Agents that were trained with a belief, beside the RNNs."""
@@ -50,7 +50,7 @@ def shifts(bench: Bench, task: str) -> pl.DataFrame:
 def print_shifts(frame: pl.DataFrame, task: str) -> None:
     """AUROC of all scores, the best of each shift in bold; then what the alarms do."""
     names = frame["shift"].unique(maintain_order=True).to_list()
-    means = {key: group["auroc"].mean() for key, group in frame.group_by("score", "shift")}
+    means = {key: float(group["auroc"].to_numpy().mean()) for key, group in frame.group_by("score", "shift")}
     scores = frame["score"].unique(maintain_order=True).to_list()
     best = {name: max(means[score, name] for score in scores if score != CEILING) for name in names}
     scores.sort(key=lambda score: -np.mean([means[score, name] for name in names if name != "new_task"]))
@@ -63,24 +63,15 @@ def print_shifts(frame: pl.DataFrame, task: str) -> None:
         ]
         print(f"| {score} | {' | '.join(f'**{c}**' if b else c for c, b in zip(cells, bold, strict=True))} |")
 
-    print("\n| shift | alarm | AUROC, 99% over seeds | AUPR | FPR at 95% | median delay |", end="")
+    print("\n| shift | alarm | AUROC, 99% | AUPR | FPR at 95% | median delay |", end="")
     print(" missed | false alarms | return after it: kept, reset |\n|---|---|---|---|---|---|---|---|---|")
-    alarms = frame.filter(pl.col("score").is_in(list(COMBINED)))
-    for (name, score), group in alarms.group_by("shift", "score", maintain_order=True):
-        auroc, delay = mean_interval(group["auroc"].to_numpy()), np.median(group["delay"].to_numpy())
-        cells = [
-            str(name).replace("_", " "),
-            str(score),
-            f"{auroc.mean:.3f} ({auroc.low:.3f} to {min(auroc.high, 1):.3f})",
-            f"{group['aupr'].mean():.3f}",
-            f"{group['fpr95'].mean():.2f}",
-            f"{delay:.0f}" if np.isfinite(delay) else "-",
-            f"{group['missed'].mean():.0%}",
-            f"{group['false_alarms'].mean():.1%}",
-        ]
-        if "return_kept" in frame.columns:
-            cells.append(f"{group['return_kept'].mean():.1f}, {group['return_reset'].mean():.1f}")
-        print(f"| {' | '.join(cells)} |")
+    worth = {(row["shift"], row["score"]): f"{row['kept']}, {row['reset']}" for row in worth_of(frame)}
+    for name in names:
+        for row in details_of(frame.filter(pl.col("shift") == name)):
+            if row["score"] in COMBINED:
+                parts = ("score", "auroc", "aupr", "fpr95", "delay", "missed", "false_alarms")
+                cells = [name.replace("_", " "), *(row[part] for part in parts)]
+                print(f"| {' | '.join(cells)} | {worth.get((name, row['score']), '')} |")
 
 
 def faithfulness(bench: Bench, task: str) -> str:

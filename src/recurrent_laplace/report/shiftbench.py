@@ -89,8 +89,8 @@ def write_shift_page(out: Path, frame: pl.DataFrame, *, task: str, agents: int, 
             words=SHIFTS,
             overview=overview,
             combined=list(COMBINED),
-            details={shift: _details(frame.filter(pl.col("shift") == shift)) for shift in shifts},
-            worth=_worth(frame),
+            details={shift: details_of(frame.filter(pl.col("shift") == shift)) for shift in shifts},
+            worth=worth_of(frame),
             command=command,
             version=recurrent_laplace.__version__,
         )
@@ -103,7 +103,7 @@ def _heat(auroc: float, shift: str) -> dict[str, Any]:
     return {"text": f"{auroc:.2f}", "share": 0.0 if shift in NOT_WANTED else max(0.0, 2 * auroc - 1)}
 
 
-def _details(frame: pl.DataFrame) -> list[dict[str, Any]]:
+def details_of(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows of one shift: means over agents, with intervals where there are agents enough."""
     rows = []
     for (score,), group in frame.group_by("score", maintain_order=True):
@@ -139,7 +139,7 @@ def _missed(rows: pl.DataFrame) -> str:
     return "-" if share is None else f"{share:.0%}"
 
 
-def _worth(frame: pl.DataFrame) -> list[dict[str, str]]:
+def worth_of(frame: pl.DataFrame) -> list[dict[str, str]]:
     """Return after the change, with the belief kept and with it reset at the first alarm."""
     if "return_kept" not in frame.columns:
         return []
