@@ -132,7 +132,7 @@ def test_an_overconfident_agent_is_repaired_on_other_tasks(command, shared, tmp_
     assert distance(frame, "after") < distance(frame, "before") / 2
     nll = frame.filter(pl.col("metric") == "nll").select(pl.col("after") - pl.col("before"))
     assert nll.to_numpy().mean() < 0
-    for words in ("coverage of 50%", "coverage of 99%", "negative log-likelihood", "temperature", "±"):
+    for words in ("coverage of 50%", "coverage of 99%", "NLL in nats", "temperature", "±"):
         assert words in done.out
 
     # A report keeps it apart from post-hoc runs that were not calibrated.
