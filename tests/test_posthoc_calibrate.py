@@ -13,10 +13,14 @@ from verbs import Done
 
 from recurrent_laplace import cli
 from recurrent_laplace.cli.parsing import default_config
+from recurrent_laplace.evaluation.validation import CalibrationConfig
 from recurrent_laplace.experiments import calibration
+from recurrent_laplace.experiments.calibration import derive_calibrated
 from recurrent_laplace.experiments.config import Calibrated, Parent, Run
 from recurrent_laplace.experiments.models import load_model
+from recurrent_laplace.experiments.runner import RunOptions
 from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.learning import Config
 from recurrent_laplace.models import PosteriorConfig
 from recurrent_laplace.report.frames import load_frames
@@ -30,9 +34,8 @@ pytestmark = [
 ]
 
 TINY = ("--preset", "smoke", "--steps", "5", "--batch", "4", "--cell", "elman", "--no-layer-norm")
-CALIBRATE = ("--posterior", "laplace", "--calibrate", "--calibrate-tasks", "16")
-OVERCONFIDENT = ("--temperature", "1e-4")
-"""So that there is something to repair, whatever the network."""
+TOO_SURE = 1e-4
+"""A temperature at which there is something to repair, whatever the network."""
 
 
 @pytest.fixture
@@ -66,10 +69,6 @@ def regression(command, shared, tmp_path) -> Path:
     return made_once(command, shared, tmp_path, "regression")
 
 
-def config_of(path: Path) -> dict:
-    return tomllib.loads((path / "config.toml").read_text())
-
-
 def distance(frame: pl.DataFrame, when: str) -> float:
     """How far coverages are from their levels."""
     rows = frame.filter(pl.col("metric").str.starts_with("coverage_"))
@@ -77,67 +76,71 @@ def distance(frame: pl.DataFrame, when: str) -> float:
     return max(abs(rate - int(name.removeprefix("coverage_")) / 100) for name, rate in means.iter_rows())
 
 
-def test_derived_run_carries_the_scales_and_is_found_again(command, regression, monkeypatch, tmp_path):
-    args = ("posthoc", regression, *CALIBRATE, *OVERCONFIDENT)
-    done = command(*args)
-    derived = done.path.parent
-    config = config_of(derived)
-    assert config["calibration"] == {
-        "tasks": 16,
-        "prior_stddev": 1.0,
-        "temperature": 1e-4,
-        "forgetting": 1.0,
-    }
-    assert config["posterior"]["temperature"] != 1e-4
+def test_derived_run_carries_the_scales_and_is_found_again(regression, monkeypatch):
+    parent = RunDirectory.open(regression)
+    posterior = PosteriorConfig(kind="laplace", temperature=TOO_SURE)
+
+    def derived(resume: bool = False) -> tuple[RunDirectory, pl.DataFrame]:
+        options = RunOptions(out=regression.parent, resume=resume)
+        with jax.enable_x64(False):
+            return derive_calibrated(
+                parent, posterior, CalibrationConfig(tasks=16), snapshot=1.0, options=options
+            )
+
+    directory, frame = derived()
+    config = tomllib.loads((directory.path / "config.toml").read_text())
+    asked = {"prior_stddev": 1.0, "temperature": TOO_SURE, "forgetting": 1.0}
+    assert config["calibration"] == {"tasks": 16} | asked
+    assert {name: config["posterior"][name] for name in asked} != asked
     assert config["parent"]["run"] == regression.name
     with jax.enable_x64(False):
-        posterior = load_model(RunDirectory.open(derived)).posterior
-    for name in ("prior_stddev", "damping_precision", "temperature", "forgetting"):
-        assert getattr(posterior, name) == config["posterior"][name]
-    frame = pl.read_parquet(derived / "calibration.parquet")
+        loaded = load_model(RunDirectory.open(directory.path)).posterior
+    for name in (*asked, "damping_precision"):
+        assert getattr(loaded, name) == config["posterior"][name]
     assert dict(frame.schema) == calibration.SCHEMA
     assert frame["task"].unique().sort().to_list() == list(range(16))
-    for words in ("coverage of 50%", "coverage of 99%", "negative log-likelihood", "prior_stddev", "±"):
-        assert words in done.out
+    assert pl.read_parquet(directory.path / "calibration.parquet").equals(frame)
 
     # Without --resume it is refused, and with it nothing is fitted again.
-    again = command(*args)
-    assert again.code == 2
-    assert "exists already" in again.err
+    monkeypatch.delattr(calibration, "calibrate_together")
+    with pytest.raises(StorageError, match="exists already"):
+        derived()
+    resumed, again = derived(resume=True)
+    assert resumed.run == directory.run
+    assert again.equals(frame)
 
-    def fitted_again(*_, **__):
-        raise AssertionError
 
-    monkeypatch.setattr(calibration, "calibrate_together", fitted_again)
-    resumed = command(*args, "--resume")
-    assert resumed.path == done.path
-    assert config_of(derived) == config
-    assert pl.read_parquet(derived / "calibration.parquet").equals(frame)
+@pytest.mark.slow
+def test_an_overconfident_agent_is_repaired_on_other_tasks(command, shared, tmp_path):
+    """Two seeds in one run, and a goal that the features of an untrained network tell something of."""
+    grid = made_once(command, shared, tmp_path, "gridworld", "--task.size", "3", "--seeds", "2")
+    done = command(
+        "posthoc",
+        grid,
+        *("--posterior", "laplace", "--temperature", TOO_SURE),
+        *("--calibrate", "--calibrate-tasks", "16", "--calibrate-scales", "temperature"),
+    )
+    derived = done.path.parent
+    run = RunDirectory.open(derived).run
+    assert run.calibration == Calibrated(tasks=16, temperature=TOO_SURE)
+    assert run.config.posterior.prior_stddev == 1.0
+    assert run.config.posterior.temperature > TOO_SURE
+    frame = pl.read_parquet(derived / "calibration.parquet")
+    assert frame["seed"].unique().sort().to_list() == [0, 1]
+    assert distance(frame, "before") > 0.5
+    # Rows and columns of a goal are three numbers, not Gaussian: no scale gets all levels right.
+    assert distance(frame, "after") < distance(frame, "before") / 2
+    nll = frame.filter(pl.col("metric") == "nll").select(pl.col("after") - pl.col("before"))
+    assert nll.to_numpy().mean() < 0
+    for words in ("coverage of 50%", "coverage of 99%", "NLL in nats", "temperature", "±"):
+        assert words in done.out
 
     # A report keeps it apart from post-hoc runs that were not calibrated.
     frames = load_frames(tmp_path / "runs")
     (row,) = frames.runs.iter_rows(named=True)
     assert row["origin"] == "calibrated"
     assert "post hoc, calibrated" in describe_run(row)
-    assert all_runs(frames, "regression", "posthoc", Variant("precision", "diagonal")).is_empty()
-
-
-@pytest.mark.slow
-def test_an_overconfident_agent_is_repaired_on_other_tasks(command, shared, tmp_path):
-    """Two seeds in one run, and a goal that the features of a reservoir tell something of."""
-    grid = made_once(command, shared, tmp_path, "gridworld", "--task.size", "3", "--seeds", "2")
-    scales = ("--calibrate-scales", "temperature", "--tasks", "2")
-    done = command("posthoc", grid, *CALIBRATE, *OVERCONFIDENT, *scales)
-    derived = done.path.parent
-    assert config_of(derived)["calibration"] == {"tasks": 16, "temperature": 1e-4}
-    assert config_of(derived)["posterior"]["prior_stddev"] == 1.0
-    frame = pl.read_parquet(derived / "calibration.parquet")
-    assert frame["seed"].unique().sort().to_list() == [0, 1]
-    assert distance(frame, "before") > 0.5
-    # Rows and columns of a goal are three numbers, not Gaussian: no scale gets all levels right.
-    assert distance(frame, "after") < distance(frame, "before") / 2
-    nll = frame.filter(pl.col("metric") == "nll")
-    assert nll["after"].mean() < nll["before"].mean()
+    assert all_runs(frames, "gridworld", "posthoc", Variant("precision", "diagonal")).is_empty()
 
 
 @pytest.mark.parametrize(
@@ -163,14 +166,6 @@ def test_mistakes(args, words, command, regression):
     for word in words:
         assert word in line
     assert sorted(regression.parent.rglob("*")) == before
-
-
-def test_a_task_without_known_parameters(command, shared, tmp_path):
-    coin = made_once(command, shared, tmp_path, "coin")
-    done = command("posthoc", coin, *CALIBRATE)
-    assert done.code == 2
-    assert "task must be a regression, a gridworld or a bandit" in done.err
-    assert "got 'coin'" in done.err
 
 
 def test_help_says_what_is_fitted_and_on_what(command, monkeypatch):

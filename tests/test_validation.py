@@ -100,6 +100,7 @@ def test_a_known_temperature_is_found_and_held_out_coverage_gets_right():
     assert after["nll"].mean() < before["nll"].mean() - 1
 
 
+@pytest.mark.slow
 def test_a_regressor_overconfident_by_a_known_temperature():
     # Less noise than draws differ by, or there would be nothing to find.
     model = eqx.tree_at(lambda m: m.raw_stddev, a_regressor(), jnp.full(1, -1.5))

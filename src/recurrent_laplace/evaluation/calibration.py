@@ -169,7 +169,7 @@ def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterio
 
 
 def is_at_an_end(name: str, value: float) -> bool:
-    """Whether a scale is where the search could go no further: no width, or no end of it, was best."""
+    """Whether a scale is where the search could go no further, and might have."""
     ends = RANGES[name][:1] if name == "forgetting" else RANGES[name]
     return any(abs(_to_search(name, value) - _to_search(name, end)) < 0.1 for end in ends)
 

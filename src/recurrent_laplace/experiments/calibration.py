@@ -91,7 +91,7 @@ def calibration_tables(run: Run, frame: pl.DataFrame) -> list[Table]:
     # Tasks are the units: the seeds of a run share them.
     by_task = frame.group_by("metric", "task").agg(pl.col("before", "after").mean())
     names = {f"coverage_{level * 100:.0f}": f"coverage of {level * 100:.0f}%" for level in LEVELS}
-    for metric, name in {**names, "nll": "negative log-likelihood"}.items():
+    for metric, name in {**names, "nll": "NLL in nats"}.items():
         rows = by_task.filter(pl.col("metric") == metric)
         columns = (rows["before"], rows["after"], rows["after"] - rows["before"])
         judged.add_row(name, *(_cell(mean_interval(column.to_numpy())) for column in columns))
