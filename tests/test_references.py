@@ -94,25 +94,24 @@ def test_regression_is_bayesian_linear_regression_at_the_same_queries():
     task = rl.Regression()
     table = evaluate_references(task, tasks=2)[EXACT]
     oracle = SeriesOracle(task)
+    unroll = jax.jit(oracle.unroll)
+    key_problem, key = (keys[1] for keys in keys_of_test_tasks(2))
+    key_pairs, key_queries, _ = jax.random.split(key, 3)
     for suffix, inputs in (("", "interval"), ("_strips", "strips")):
         own = dataclasses.replace(task, inputs=inputs)
-        for index, (key_problem, key) in enumerate(zip(*keys_of_test_tasks(2), strict=True)):
-            key_pairs, key_queries, _ = jax.random.split(key, 3)
-            problem = own.sample(key_problem, test=True)
-            x, y = own.pairs(problem, key_pairs, max(LENGTHS))
-            query_x, query_y = own.queries(problem, key_queries, QUERIES)
-            beliefs = jax.jit(oracle.unroll)(x, y)
-            for t in (0, 3, 200):
-                at = oracle.prior() if t == 0 else jax.tree.map(lambda leaf, t=t: leaf[t - 1], beliefs)
-                prediction = at.predict(query_x)
-                column = LENGTHS.index(t)
-                expected = -np.mean(prediction.log_prob(query_y))
-                np.testing.assert_allclose(
-                    table[f"cross_entropy{suffix}"][index, column], expected, rtol=1e-6
-                )
-                error = np.mean((query_y - prediction.mean) ** 2)
-                found = table[f"squared_error{suffix}"][index, column]
-                np.testing.assert_allclose(found, error, rtol=1e-6, atol=1e-12)
+        problem = own.sample(key_problem, test=True)
+        x, y = own.pairs(problem, key_pairs, max(LENGTHS))
+        query_x, query_y = own.queries(problem, key_queries, QUERIES)
+        beliefs = unroll(x, y)
+        for t in (0, 3, 200):
+            at = oracle.prior() if t == 0 else jax.tree.map(lambda leaf, t=t: leaf[t - 1], beliefs)
+            prediction = at.predict(query_x)
+            column = LENGTHS.index(t)
+            expected = -np.mean(prediction.log_prob(query_y))
+            np.testing.assert_allclose(table[f"cross_entropy{suffix}"][1, column], expected, rtol=1e-6)
+            error = np.mean((query_y - prediction.mean) ** 2)
+            found = table[f"squared_error{suffix}"][1, column]
+            np.testing.assert_allclose(found, error, rtol=1e-6, atol=1e-12)
     # Nine values tell everything; in strips they hardly tell of what is between them.
     assert (table["cross_entropy"][:, LENGTHS.index(25)] < -3).all()
     assert (table["squared_error_gaps"] >= 0).all()
@@ -213,6 +212,14 @@ def test_cross_entropies_are_compared_by_their_difference():
     values = 1 + np.arange(4) + LENGTHS.index(50)
     np.testing.assert_allclose(found["cross_entropy", 50], mean_interval(3 * values))
     np.testing.assert_allclose(found["cross_entropy_gaps", 50], mean_interval(0.5 * values))
+
+
+def test_numbers_near_nothing_fit_into_eighty_columns():
+    tiny = {"squared_error": 3e-10, "squared_error_strips": 1.234e-3, "calibration_error_strips": 1.0}
+    lines = printed(summary_table(made_up("agent", **tiny), made_up(EXACT, **tiny), 80), 80)
+    assert "…" not in "".join(lines)
+    assert cells(lines, "squared_error")[0][0] == "1e-09 ± 1e-09"
+    assert cells(lines, "calibration_error_strips")[0][0].startswith("3.5 ±")
 
 
 def test_without_references_the_table_is_the_agents():

@@ -390,12 +390,14 @@ def test_evaluation_says_what_is_possible(grid, command):
     assert exact["task"].n_unique() == 128
     first = exact.filter((pl.col("run") == "exact Bayes") & (pl.col("task") < 8))
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.out.splitlines()]
-    shown = {row[0]: row[1:] for row in reversed(rows) if row}
-    best = table(first, "return")[:, -1].mean()
-    assert shown["return"][-1].startswith(f"{table(frame, 'return')[:, -1].mean():.3g} ±")
-    assert shown["exact Bayes"][-1].startswith(f"{best:.3g} ±")
-    share = table(frame, "return")[:, -1].mean() / best
-    assert shown["share of exact Bayes"][-1].startswith(f"{share:.0%} ±")
+    begin = [row[:1] for row in rows].index(["return"])
+    names = ("return", "exact Bayes", "told the goal", "share of exact Bayes")
+    assert tuple(row[0] for row in rows[begin : begin + 4]) == names
+    own, best = (table(each, "return")[:, -1].mean() for each in (frame, first))
+    shown = dict(zip(names, (row[-1] for row in rows[begin : begin + 4]), strict=True))
+    assert shown["return"].startswith(f"{own:.3g} ±")
+    assert shown["exact Bayes"].startswith(f"{best:.3g} ±")
+    assert shown["share of exact Bayes"].startswith(f"{own / best:.0%} ±")
     # Nobody does better than who was told the goal, and exact Bayes is near.
     told = table(exact.filter(pl.col("run") == "told the goal"), "return")[:, -1].mean()
     assert 0.7 * told < table(exact.filter(pl.col("run") == "exact Bayes"), "return")[:, -1].mean() < told

@@ -111,5 +111,11 @@ def _cell(interval: Interval | None, *, percent: bool = False) -> str:
     if percent:
         mean, half = f"{interval.mean:.0%}", f"{interval.high - interval.mean:.1%}"
     else:
-        mean, half = f"{interval.mean:.3g}", f"{interval.high - interval.mean:.2g}"
+        mean, half = _short(interval.mean, 3), _short(interval.high - interval.mean, 2)
     return mean if interval.units == 1 else f"{mean} ± {half}"
+
+
+def _short(value: float, digits: int) -> str:
+    """So many digits; one, where a number is so small that its zeros would need the room."""
+    text = f"{value:.{digits}g}"
+    return f"{value:.0e}" if abs(value) < 0.01 and len(text) > 6 else text
