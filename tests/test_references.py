@@ -90,6 +90,7 @@ def test_independent_arms_are_pulled_by_their_index():
     assert mean_interval(regrets["Thompson"] - regrets[EXACT]).low > 0
 
 
+@pytest.mark.slow
 def test_regression_is_bayesian_linear_regression_at_the_same_queries():
     task = rl.Regression()
     table = evaluate_references(task, tasks=2)[EXACT]

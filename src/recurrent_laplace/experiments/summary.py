@@ -118,4 +118,4 @@ def _cell(interval: Interval | None, *, percent: bool = False) -> str:
 def _short(value: float, digits: int) -> str:
     """So many digits; one, where a number is so small that its zeros would need the room."""
     text = f"{value:.{digits}g}"
-    return f"{value:.0e}" if abs(value) < 0.01 and len(text) > 6 else text
+    return f"{value:.0e}" if abs(value) < 0.01 and len(text) > digits + 3 else text
