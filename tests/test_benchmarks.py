@@ -150,6 +150,7 @@ def test_a_child_that_dies_is_reported():
         alone(_die)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("programs")
 def test_a_training_makes_an_update_a_call():
     with jax.enable_x64(False):
@@ -246,6 +247,7 @@ def test_startup_measures_commands_and_compiling(bench):
         assert row["ratio"] == pytest.approx(row["ours_ms"] / row["reference_ms"])
 
 
+@pytest.mark.slow
 def test_growth_fits_every_series(bench, tmp_path):
     small = (
         "--steps",

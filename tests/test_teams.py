@@ -145,6 +145,7 @@ def test_a_node_that_cannot_do_the_job_says_why(directory, changes, words):
     assert words in outcome["problem"]
 
 
+@pytest.mark.slow
 def test_a_job_that_the_sweep_does_not_have(directory):
     outcome = ray_task.perform(order(directory, "another"))
     assert (outcome["code"], outcome["problem"]) == (2, "")
@@ -158,6 +159,7 @@ def fill(disk: Path) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_attempts_are_counted_where_they_cannot_be_written_down(tmp_path):
     disk, overflow = tmp_path / "disk", tmp_path / "overflow"
     overflow.mkdir()
