@@ -364,7 +364,7 @@ def test_shares_that_vary_from_seed_to_seed_decide_nothing():
         )
     verdict = verdict_of("T5", world.frames(seeds=4))
     assert verdict.verdict == "not decided"
-    assert "0.5 of 16" in verdict.evidence
+    assert "50 % of 16" in verdict.evidence
 
 
 REQUIRED = [name for name in IDS if name not in ("R6", "B1", "S1", "P1")]

@@ -121,11 +121,15 @@ def gridworld_regret(frames: Frames, found: Findings) -> None:
 def bandit_regret(frames: Frames, found: Findings) -> None:
     """Half of the agents learn to find the best arm."""
     repetitions = [
-        {seed: float(slope.high < 1) if slope.units else np.nan for seed, slope in _slopes(group).items()}
+        {
+            seed: 100 * float(slope.high < 1) if slope.units else np.nan
+            for seed, slope in _slopes(group).items()
+        }
         for group in groups(frames, found, "bandit", "scratch", BAYESIAN)
     ]
     subject = "share of sub-linear repetitions of Bayesian methods from scratch on bandit"
-    found.between(subject, joined(repetitions), *ABOUT_HALF, f"of {sum(map(len, repetitions))} repetitions")
+    low, high = (100 * bound for bound in ABOUT_HALF)
+    found.between(subject, joined(repetitions), low, high, f"% of {sum(map(len, repetitions))} repetitions")
 
 
 @claim(
