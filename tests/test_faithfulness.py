@@ -1,5 +1,6 @@
 """Measures of faithfulness where the answer is known: the exact belief, pure noise, a clock."""
 
+import functools
 import io
 import re
 
@@ -10,10 +11,9 @@ import polars as pl
 import pytest
 import scipy.stats
 from rich.console import Console
-from verbs import Done
+from verbs import run_command
 
 import recurrent_laplace as rl
-from recurrent_laplace import cli
 from recurrent_laplace.deploy.faithfulness import LAPLACE, FaithfulnessConfig, exact_truth
 from recurrent_laplace.deploy.scores import play_episodes
 from recurrent_laplace.evaluation import decoding
@@ -375,16 +375,7 @@ def test_too_little_to_measure_on_is_refused(changed, words):
 
 @pytest.fixture
 def command(capsys):
-    def call(*args) -> Done:
-        code = 0
-        try:
-            with jax.enable_x64(False):
-                cli.main(list(map(str, args)))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Done(code, *capsys.readouterr())
-
-    return call
+    return functools.partial(run_command, capsys)
 
 
 TINY = ("--preset", "smoke", "--steps", "5", "--batch", "4", "--cell", "elman", "--no-layer-norm")

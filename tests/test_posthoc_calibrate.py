@@ -1,6 +1,7 @@
 """`posthoc --calibrate`: what the derived run carries, that it is found again, and what is refused."""
 
 import dataclasses
+import functools
 import shutil
 import tomllib
 from pathlib import Path
@@ -9,9 +10,8 @@ import filelock
 import jax
 import polars as pl
 import pytest
-from verbs import Done
+from verbs import run_command
 
-from recurrent_laplace import cli
 from recurrent_laplace.cli.parsing import default_config
 from recurrent_laplace.evaluation.validation import CalibrationConfig
 from recurrent_laplace.experiments import calibration
@@ -40,18 +40,7 @@ TOO_SURE = 1e-4
 
 @pytest.fixture
 def command(capsys):
-    """The command line, in float32 as people run it."""
-
-    def call(*args) -> Done:
-        code = 0
-        try:
-            with jax.enable_x64(False):
-                cli.main(list(map(str, args)))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Done(code, *capsys.readouterr())
-
-    return call
+    return functools.partial(run_command, capsys)
 
 
 def made_once(command, shared: Path, folder: Path, task: str, *args) -> Path:

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import re
@@ -13,10 +14,9 @@ from pathlib import Path
 import filelock
 import jax
 import pytest
-from verbs import Done
+from verbs import Done, run_command
 
 import recurrent_laplace as rl
-from recurrent_laplace import cli
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.experiments.runner import RunOptions
 from recurrent_laplace.learning import LearningConfig
@@ -37,18 +37,7 @@ GRID = ("train", "--task", "gridworld", "--task.size", "3", *TINY)
 
 @pytest.fixture
 def command(capsys):
-    """The command line, in float32 as people run it."""
-
-    def call(*args) -> Done:
-        code = 0
-        try:
-            with jax.enable_x64(False):
-                cli.main(list(map(str, args)))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Done(code, *capsys.readouterr())
-
-    return call
+    return functools.partial(run_command, capsys)
 
 
 def refused(done: Done, *words: str) -> None:

@@ -1,8 +1,12 @@
-"""What a verb of the command line said."""
+"""Verbs of the command line, and what they said."""
 
 import re
 from pathlib import Path
 from typing import NamedTuple
+
+import jax
+
+from recurrent_laplace import cli
 
 
 class Done(NamedTuple):
@@ -17,3 +21,14 @@ class Done(NamedTuple):
         found = re.search(r"^(?:finished|written): (.*)$", self.out, re.MULTILINE)
         assert found is not None, self.out
         return Path(found[1])
+
+
+def run_command(capsys, *args) -> Done:
+    """The command line, in float32 as people run it."""
+    code = 0
+    try:
+        with jax.enable_x64(False):
+            cli.main(list(map(str, args)))
+    except SystemExit as end:
+        code = int(end.code or 0)
+    return Done(code, *capsys.readouterr())
