@@ -404,6 +404,7 @@ def test_gittins_indices_of_later_pulls_are_those_of_another_prior():
         assert alone > (1 + s) / (2 + s + f)
 
 
+@pytest.mark.slow
 def test_gittins_agent_is_better_than_greedy_when_rewards_are_discounted():
     task, discount, steps = BetaBandit(arms=3), 0.95, 100
     oracle = BetaOracle(task)

@@ -253,6 +253,7 @@ def report(folder, *figures):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.usefixtures("programs")
 @pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache")
 def test_real_runs_have_their_configuration_and_predictions(real, capsys):
@@ -269,6 +270,7 @@ def test_real_runs_have_their_configuration_and_predictions(real, capsys):
     assert "jax " in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("programs")
 @pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache")
 def test_a_damaged_table_is_named_and_nothing_is_written(real, tmp_path, capsys):

@@ -153,6 +153,7 @@ def test_another_network_follows_the_same_episodes(agents):
     assert not np.allclose(watched.hidden, played.hidden)
 
 
+@pytest.mark.slow
 def test_errors_and_surprise_of_a_regressor_are_those_of_a_loop():
     """The prediction before a value, and Bayesian linear regression before it."""
     task = rl.Regression()

@@ -111,6 +111,7 @@ def test_every_shift_is_for_something():
         shifted_pairs(rl.Regression(), "slips", KEYS[0], steps=T, at=AT)
 
 
+@pytest.mark.slow
 def test_functions_change_as_said():
     task = rl.Regression()
     pairs = {
