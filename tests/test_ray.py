@@ -84,10 +84,11 @@ class Nodes:
     def at_least(self, count: int) -> None:
         """So many nodes with a CPU each."""
         self.workers = [node for node in self.workers if node.poll() is None]
-        fresh = [self.node(sys.executable, self.environment) for _ in range(count - len(self.workers))]
-        for node in fresh:
+        while len(self.workers) < count:
+            # One after the other: two that start at once can wait for each other until Ray gives up.
+            node = self.node(sys.executable, self.environment)
             self.wait_for(node)
-        self.workers += fresh
+            self.workers.append(node)
 
     def node(self, python: str, environment: dict[str, str]) -> subprocess.Popen:
         """One more node, which is about to start."""
