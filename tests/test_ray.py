@@ -283,6 +283,7 @@ def test_a_node_dies_and_nothing_else_changes(nodes, sweep, tmp_path, reference)
         os.kill(worker, signal.SIGKILL)  # The machine is gone, and all that was on it.
     said = finished(process)
     assert "4/4 done" in said
+    assert tables(out).keys() == reference.keys()
     assert_equal(out, reference)
     assert times_done(out) == dict.fromkeys(sessions(out), 1)
     assert sessions(out) == {job: 1 + (job == victim) for job in sessions(out)}
