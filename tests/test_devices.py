@@ -20,6 +20,7 @@ from verbs import Done
 
 from recurrent_laplace import cli
 from recurrent_laplace.experiments import processes
+from recurrent_laplace.experiments.devices import cores
 from recurrent_laplace.experiments.processes import Hosts, joined
 from recurrent_laplace.learning import Config, LearningConfig, make_train
 from recurrent_laplace.learning.sharding import check_shares
@@ -131,6 +132,19 @@ def test_more_devices_than_there_are(tmp_path, capsys):
     assert "--xla_force_host_platform_device_count=64" in done.err
     assert not list(tmp_path.iterdir())
     assert "devices must be a whole number of at least 1" in refused(capsys, *TINY, "--devices", "0").err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(cores()) < 2, reason="a device is a core")
+def test_the_cores_of_a_cpu_are_devices(tmp_path):
+    """Without a flag; and the numbers are those of one."""
+    options = (*TINY, *SMALL, "--updates", "3")
+    alone, two = (
+        metrics(done.path)
+        for devices in ("1", "2")
+        for done in [finished_alone(*options, "--out", str(tmp_path / devices), "--devices", devices)]
+    )
+    np.testing.assert_allclose(two["loss"], alone["loss"], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow

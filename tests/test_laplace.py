@@ -315,7 +315,7 @@ def test_vmap_is_a_loop(covariance, accumulate, window):
 @pytest.mark.parametrize("window", [1, 3])
 def test_seeds_and_tasks_batch_together(window, monkeypatch):
     """Weights with an axis of their own, around tasks that share them; several chunks of Jacobians."""
-    monkeypatch.setattr(curvature_module, "WORKING_SET", 4 * H * H * 8)
+    monkeypatch.setattr(curvature_module, "DENSE_WORKING_SET", 4 * H * H * 8)
     keys = jax.random.split(jax.random.key(3), 2)
     inputs = jax.random.normal(jax.random.key(1), (2, 4, T, D))
 

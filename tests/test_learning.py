@@ -427,6 +427,31 @@ def test_gradient_of_a_laplace_penalty_comes_through_the_features_alone(posterio
     assert_close(got, expected)
 
 
+@pytest.mark.parametrize("posterior", ["laplace-diagonal", "laplace-dense-sums", "variational-dense"])
+def test_one_step_after_acting_takes_the_beliefs_that_acted(posterior):
+    agent = agent_of(posterior)
+    learning = rl.LearningConfig(batch=3, steps=4, acting_samples=2)
+    batch = compiled(lambda agent: gather(agent, GRID, learning, key=KEY))(agent)
+    anew = eqx.tree_at(lambda b: b.experience.belief, batch, None)
+    assert batch.experience.belief is not None
+
+    @compiled
+    def differentiate(agent, batch):
+        (loss, (metrics, _)), gradient = jax.value_and_grad(control_loss, has_aux=True)(
+            agent, batch, learning, entropy_weight=0.1, key=KEY
+        )
+        return loss, metrics, gradient
+
+    assert_close(differentiate(agent, batch), differentiate(agent, anew))
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 2}, {"minibatches": 3}])
+def test_beliefs_that_acted_are_not_kept_for_weights_that_have_moved(changes):
+    learning = rl.LearningConfig(batch=3, steps=4, acting_samples=2, **changes)
+    batch = jax.eval_shape(lambda agent: gather(agent, GRID, learning, key=KEY), agent_of("laplace-diagonal"))
+    assert batch.experience.belief is None
+
+
 # Acting
 
 LONG, DRAWS = 7, 5
@@ -523,7 +548,7 @@ def test_first_input_has_no_action_and_no_reward_and_later_ones_those_before(pos
     # Also across the ends of episodes.
     np.testing.assert_array_equal(record.previous_action[:, 1:], record.action[:, :-1])
     np.testing.assert_array_equal(record.previous_reward[:, 1:], record.reward[:, :-1])
-    assert {leaf.shape[1] for name, leaf in vars(record).items() if name != "value"} == {LONG}
+    assert {leaf.shape[1] for name, leaf in vars(record).items() if name not in ("value", "belief")} == {LONG}
     assert record.value.shape[1] == LONG + 1
 
 

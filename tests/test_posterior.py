@@ -299,6 +299,47 @@ def test_consecutive_kl_stops_the_gradient_at_the_past(kind):
         close(leaf, other)
 
 
+# A second time
+
+
+@pytest.mark.parametrize("kind", [*POSTERIORS, "point"])
+def test_unrolled_again_has_the_values_and_gradients_of_unrolled(kind):
+    posterior = (POSTERIORS | {"point": rl.PointPosterior})[kind](memory_of())
+    inputs = inputs_of()
+    noise = jax.random.normal(jax.random.key(5), (2, T, F))
+
+    def loss(posterior, inputs, unroll):
+        trace, beliefs, info = unroll(posterior)(inputs)
+        total = jnp.sum(jnp.sin(beliefs.perturb(noise))) + jnp.sum(jax.tree.leaves(trace.carries)[0])
+        if kind != "point":
+            total += jnp.sum(posterior.consecutive_kl(beliefs)) + jnp.sum(beliefs.entropy())
+        return total, (beliefs, info)
+
+    known = posterior.unroll(inputs)
+    differentiate = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), static_argnames="unroll")
+    once = differentiate(posterior, inputs, unroll=lambda p: p.unroll_trace)
+    again = differentiate(posterior, inputs, unroll=lambda p: lambda x: p.unroll_again(x, known))
+    for actual, expected in zip(jax.tree.leaves(again), jax.tree.leaves(once), strict=True):
+        close(actual, expected)
+
+
+@pytest.mark.parametrize("kind", ["laplace-dense", "variational-dense"])
+def test_unrolled_again_takes_what_is_costly_from_the_known(kind):
+    posterior = POSTERIORS[kind](memory_of())
+    known = posterior.unroll(inputs_of())
+    marked = jax.tree.map(lambda leaf: leaf + 1, known)
+    _, beliefs, _ = posterior.unroll_again(inputs_of(), marked)
+    costly = (lambda b: b.precision_cholesky) if kind == "laplace-dense" else lambda b: b.basis
+    np.testing.assert_array_equal(costly(beliefs), costly(marked))
+    close(beliefs.mean, known.mean)
+
+
+def test_unrolled_again_refuses_beliefs_of_other_inputs():
+    posterior = POSTERIORS["laplace-dense"](memory_of())
+    with pytest.raises(ValueError, match=r"known\.mean"):
+        posterior.unroll_again(inputs_of(), posterior.unroll(inputs_of(T - 1)))
+
+
 # Cost
 
 

@@ -3,9 +3,10 @@
 import dataclasses
 from typing import Literal
 
+from recurrent_laplace.experiments.devices import cores
 from recurrent_laplace.experiments.ray_team import RayTeam
 from recurrent_laplace.experiments.sweeps import SweepDirectory
-from recurrent_laplace.experiments.teams import AbstractTeam, LocalTeam, cores
+from recurrent_laplace.experiments.teams import AbstractTeam, LocalTeam
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,5 +34,5 @@ class Executor:
         if self.executor == "ray":
             cpus = 1 if self.cpus_per_run is None else self.cpus_per_run
             return RayTeam(directory, address=self.address, cpus_per_run=cpus, only=self.only)
-        workers = cores() if self.workers is None else self.workers
+        workers = len(cores()) if self.workers is None else self.workers
         return LocalTeam(directory, workers=workers, only=self.only)

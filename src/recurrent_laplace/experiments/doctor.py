@@ -9,6 +9,7 @@ import jax
 from rich.console import Console
 
 import recurrent_laplace
+from recurrent_laplace.experiments.devices import cores
 from recurrent_laplace.experiments.memory import available_bytes
 from recurrent_laplace.posterior.cost import format_bytes
 
@@ -29,7 +30,7 @@ def report(console: Console | None = None) -> None:
     line("devices", ", ".join(str(device) for device in jax.devices()))
     available = available_bytes()
     line("memory", "unknown" if available is None else f"{format_bytes(available)} available")
-    line("cores", len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    line("cores", len(cores()))
     line("XLA_FLAGS", os.environ.get("XLA_FLAGS", "not set"))
     line("known problem", _hang_notice())
     present = [name for name in EXTRAS if importlib.util.find_spec(name)]

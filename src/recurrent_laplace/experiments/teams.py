@@ -11,20 +11,10 @@ from typing import IO
 
 from recurrent_laplace.errors import check_size
 from recurrent_laplace.experiments.compilation import quick_compile_flags
+from recurrent_laplace.experiments.devices import cores
 from recurrent_laplace.experiments.sweeps import SweepDirectory
 from recurrent_laplace.experiments.worker import STOPPED
 from recurrent_laplace.files import StorageError
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(_my_cores())
-
-
-def _my_cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def last_line(log: Path) -> str:
@@ -144,7 +134,7 @@ class LocalTeam(AbstractTeam):
 
     def _start(self, process: Process) -> None:
         # Workers side by side share the cores out, or their threads would wait for each other.
-        mine, number = _my_cores(), self.processes.index(process)
+        mine, number = cores(), self.processes.index(process)
         process.start(mine[number % len(mine) :: len(self.processes)] or mine)
 
     def about(self) -> str:

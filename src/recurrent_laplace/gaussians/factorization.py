@@ -227,14 +227,17 @@ def solve_lower_transposed(
 def _solve(factor: Array, b: Array, transposed: bool) -> Array:
     lead = jnp.broadcast_shapes(factor.shape[:-2], b.shape[:-1])
     b = jnp.broadcast_to(b, (*lead, b.shape[-1]))
-    lower = jnp.tril(factor)
 
-    matrix = transpose(lower) if transposed else lower
+    def product(x: Array) -> Array:
+        # Of use to derivatives alone.
+        matrix = jnp.tril(factor)
+        return jnp.einsum("...ij,...j->...i", transpose(matrix) if transposed else matrix, x)
+
     return jax.lax.custom_linear_solve(
-        lambda x: jnp.einsum("...ij,...j->...i", matrix, x),
+        product,
         b,
-        lambda _, rhs: _substitute(lower, rhs, transposed),
-        lambda _, rhs: _substitute(lower, rhs, not transposed),
+        lambda _, rhs: _substitute(factor, rhs, transposed),
+        lambda _, rhs: _substitute(factor, rhs, not transposed),
     )
 
 

@@ -1,5 +1,6 @@
 """Gaussians held by the eigenvalues and eigenvectors of their covariance."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -20,6 +21,27 @@ def cayley_map(skew: Float[Array, "*lead F F"]) -> Float[Array, "*lead F F"]:
     eye = jnp.eye(skew.shape[-1], dtype=skew.dtype)
     # (I - A)(I + A)^-1 = (2 I - (I + A))(I + A)^-1.
     return 2 * accretive_inverse(eye + skew) - eye
+
+
+@jax.custom_vjp
+def known_cayley_map(
+    skew: Float[Array, "*lead F F"], basis: Float[Array, "*lead F F"]
+) -> Float[Array, "*lead F F"]:
+    """`cayley_map(skew)` where its value is known to be `basis`: only its gradient is computed."""
+    return basis
+
+
+def _known_forward(skew: Array, basis: Array) -> tuple[Array, Array]:
+    return basis, basis
+
+
+def _known_backward(basis: Array, gradient: Array) -> tuple[Array, Array]:
+    # U = 2 V - I with V = (I + A)^-1, so dU = -2 V dA V, and V is (U + I) / 2.
+    inverse = transpose(basis + jnp.eye(basis.shape[-1], dtype=basis.dtype)) / 2
+    return -2 * inverse @ (gradient @ inverse), jnp.zeros_like(basis)
+
+
+known_cayley_map.defvjp(_known_forward, _known_backward)
 
 
 def cayley_basis(rotation: Float[Array, "*lead N"], size: int) -> Float[Array, "*lead F F"]:

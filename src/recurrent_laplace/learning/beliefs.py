@@ -7,6 +7,10 @@ from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.posterior import AbstractPosterior, Info, PointPosterior
+from recurrent_laplace.posterior.curvature import chunk_size
+
+MATRICES_TOGETHER = 1024
+"""Covariances whose KL is worked on together."""
 
 
 def draw(
@@ -30,6 +34,16 @@ def noise_of(
     return jax.random.normal(key, (samples, *lead, memory.feature_size), memory.dtype)
 
 
+def _consecutive_kl(posterior: AbstractPosterior, beliefs: AbstractGaussian) -> Float[Array, "B T"]:
+    if beliefs.is_diagonal:
+        return jax.vmap(posterior.consecutive_kl)(beliefs)
+    # Matrices of all tasks at once would fall out of the cache, and several copies of them out of memory.
+    tasks, steps = beliefs.batch_shape
+    together = chunk_size(tasks, max(MATRICES_TOGETHER // steps, 1))
+    of_task = jax.checkpoint(lambda beliefs: posterior.consecutive_kl(beliefs))
+    return jax.lax.map(of_task, beliefs, batch_size=together)
+
+
 class BeliefTerms(eqx.Module):
     """Means over tasks and steps: consecutive KL and entropy (None: a point has none); all finite?"""
 
@@ -43,7 +57,7 @@ class BeliefTerms(eqx.Module):
         finite = jnp.all(info.finite_belief)
         if not isinstance(beliefs, AbstractGaussian):
             return cls(None, None, finite)
-        kl = jnp.mean(jax.vmap(posterior.consecutive_kl)(beliefs))
+        kl = jnp.mean(_consecutive_kl(posterior, beliefs))
         return cls(kl, jnp.mean(jax.lax.stop_gradient(beliefs).entropy()), finite)
 
     def penalty(self, beta: float) -> Float[Array, ""] | float:

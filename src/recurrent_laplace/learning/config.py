@@ -57,6 +57,11 @@ class LearningConfig:
     final_entropy_weight: float | None = None
     """Weight of the policy's entropy at the end, reached linearly; none: it stays (control)."""
 
+    @property
+    def one_step(self) -> bool:
+        """Whether a batch serves one gradient step: the weights that learn are those that acted."""
+        return self.epochs * self.minibatches == 1
+
     def check(self) -> None:
         """Refuse what cannot be run."""
         for name in ("steps", "batch", "epochs", "minibatches", "training_samples", "acting_samples"):

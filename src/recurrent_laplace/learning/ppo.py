@@ -49,6 +49,7 @@ def gather(
                 steps=config.steps,
                 samples=config.acting_samples,
                 policy=config.acting_policy,
+                with_beliefs=config.one_step,
                 key=key,
             )
             return experience
@@ -76,7 +77,10 @@ def control_loss(
     """The negative bound per step, the numbers to log, and whether all beliefs were finite."""
     then = batch.experience
     inputs, embedded = agent.embed(then.observation, then.previous_action, then.previous_reward)
-    trace, beliefs, info = jax.vmap(agent.posterior.unroll_trace)(inputs)
+    if then.belief is None:
+        trace, beliefs, info = jax.vmap(agent.posterior.unroll_trace)(inputs)
+    else:
+        trace, beliefs, info = jax.vmap(agent.posterior.unroll_again)(inputs, then.belief)
     terms = BeliefTerms.of(agent.posterior, beliefs, info)
     hidden = jax.vmap(jax.vmap(agent.posterior.memory.cell.hidden))(trace.carries)
     seen = agent.seen(embedded, hidden)

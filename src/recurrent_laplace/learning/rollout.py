@@ -18,7 +18,8 @@ class Experience(eqx.Module):
     """One task, step by step: what was seen, what was done, and what came of it.
 
     `previous_action` (-1 at first) and `previous_reward` are what the memory gets beside the
-    observation. `value` has one entry more: that of the input after the last step.
+    observation. `value` has one entry more: that of the input after the last step. `belief` is what the
+    agent acted on, where it was asked to be kept.
     """
 
     observation: Float[Array, "T O"]
@@ -30,6 +31,7 @@ class Experience(eqx.Module):
     reward: Float[Array, " T"]
     regret: Float[Array, " T"]
     episode_end: Bool[Array, " T"]
+    belief: AbstractBelief | None = None
 
 
 class Readings(eqx.Module):
@@ -50,6 +52,7 @@ def rollout(
     policy: Literal["average", "mixture"] = "average",
     greedy: bool = False,
     with_readings: bool = False,
+    with_beliefs: bool = False,
     resets: Bool[Array, " T"] | None = None,
     key: Array,
 ) -> tuple[Experience, Readings | None]:
@@ -88,6 +91,7 @@ def rollout(
             reward=outcome.reward,
             regret=outcome.regret,
             episode_end=outcome.terminated | outcome.truncated,
+            belief=belief if with_beliefs else None,
         )
         previous = belief if previous is not None else None
         then = (new_world, mind, previous, outcome.observation, choice, outcome.reward)

@@ -50,6 +50,12 @@ class AbstractPosterior(eqx.Module):
     ) -> tuple[Trace, AbstractBelief, Info]:
         """`unroll_trace`, traced."""
 
+    def _unroll_again(
+        self, inputs: Float[Array, "T D"], known: AbstractBelief
+    ) -> tuple[Trace, AbstractBelief, Info]:
+        """`unroll_again`, traced. Worth writing where a belief has costly parts."""
+        return self._unroll(inputs, None)
+
     def _with_room(self, state: State) -> State:
         """The state, with room for one more input where it grows."""
         return state
@@ -93,6 +99,18 @@ class AbstractPosterior(eqx.Module):
             check_shape("resets", resets, (inputs.shape[0],))
         return _compiled_unroll(self, inputs, resets)
 
+    def unroll_again(
+        self, inputs: Float[Array, "T D"], known: AbstractBelief
+    ) -> tuple[Trace, AbstractBelief, Info]:
+        """`unroll_trace` where the beliefs after these inputs, with these very weights, are `known`.
+
+        Values and gradients are those of `unroll_trace`; what is costly about a belief is taken from there
+        and not computed a second time. Right after acting, a loss has its beliefs for the price of a point.
+        """
+        check_shape("inputs", inputs, ("T", self.memory.input_size or "D"))
+        check_shape("known.mean", known.mean, (inputs.shape[0], self.memory.feature_size))
+        return _compiled_unroll_again(self, inputs, jax.lax.stop_gradient(known))
+
     def consecutive_kl(self, beliefs: AbstractBelief, resets: Array | None = None) -> Float[Array, " T"]:
         """`KL(q_t || stop(q_{t-1}))` for t = 1 .. T; the first, and after a reset, from the prior."""
         check_shape("beliefs.mean", beliefs.mean, ("T", self.memory.feature_size))
@@ -121,6 +139,13 @@ def _compiled_unroll(
     posterior: AbstractPosterior, inputs: Array, resets: Array | None
 ) -> tuple[Trace, AbstractBelief, Info]:
     return posterior._unroll(inputs, resets)
+
+
+@jax.jit
+def _compiled_unroll_again(
+    posterior: AbstractPosterior, inputs: Array, known: AbstractBelief
+) -> tuple[Trace, AbstractBelief, Info]:
+    return posterior._unroll_again(inputs, known)
 
 
 class AbstractReadPosterior(AbstractPosterior):

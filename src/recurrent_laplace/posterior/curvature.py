@@ -32,6 +32,8 @@ to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`; over the s
 
 WORKING_SET = 2**20
 """Bytes of Jacobians that are worked on together: enough for large products, few enough for cache."""
+DENSE_WORKING_SET = 2**23
+"""The same where each is multiplied by itself: many small products are faster the more there are."""
 CHUNK = 4
 """Matrices of 64 x 64 that are factorised together."""
 FEW_FEATURES = 16
@@ -54,9 +56,10 @@ def map_chunks(
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
 
 
-def jacobians_together(hidden_size: int, dtype: Any) -> int:
+def jacobians_together(hidden_size: int, dtype: Any, *, diagonal: bool) -> int:
     """How many Jacobians fit into the working set."""
-    return max(WORKING_SET // (hidden_size**2 * jnp.dtype(dtype).itemsize), 1)
+    room = WORKING_SET if diagonal else DENSE_WORKING_SET
+    return max(room // (hidden_size**2 * jnp.dtype(dtype).itemsize), 1)
 
 
 def curvature_of(
@@ -117,7 +120,7 @@ def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvatur
         # The scales of all steps at once: in the loop below, XLA would compute them anew for every
         # column of the Jacobian.
         scales = jax.vmap(cell.jacobian_scales)(carries, windows[:, 0])
-        return map_chunks(of_scales, scales, jacobians_together(h, scales.dtype))
+        return map_chunks(of_scales, scales, jacobians_together(h, scales.dtype, diagonal=diagonal))
 
     return curvature
 

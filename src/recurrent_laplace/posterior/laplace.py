@@ -13,7 +13,7 @@ from recurrent_laplace.cells import AbstractGatedCell, Memory
 from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.errors import check_choice, check_number, check_size
-from recurrent_laplace.gaussians import DenseGaussian, DiagonalGaussian
+from recurrent_laplace.gaussians import AbstractBelief, DenseGaussian, DiagonalGaussian
 from recurrent_laplace.gaussians.factorization import (
     cholesky,
     cholesky_with_added,
@@ -228,6 +228,14 @@ class LaplacePosterior(AbstractPosterior):
         beliefs, added = self._beliefs(means, precisions)
         return trace, beliefs, Info.of(inputs, beliefs, added)
 
+    def _unroll_again(
+        self, inputs: Float[Array, "T D"], known: AbstractBelief
+    ) -> tuple[Trace, AbstractBelief, Info]:
+        # Precisions are constants; all that has a gradient is the means.
+        trace = self.memory.unroll(inputs)
+        beliefs = eqx.tree_at(lambda belief: belief.mean, known, self._means(trace.features, None))
+        return trace, beliefs, Info.of(inputs, beliefs)
+
     def _means(self, features: Float[Array, "T F"], resets: Array | None) -> Float[Array, "T F"]:
         if self.accumulate != "mean_and_precision":
             return features
@@ -389,7 +397,9 @@ class LaplacePosterior(AbstractPosterior):
         elif self.window == 1:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
-            together = chunk_size(steps * batch, jacobians_together(h, self.memory.dtype))
+            together = chunk_size(
+                steps * batch, jacobians_together(h, self.memory.dtype, diagonal=self._diagonal)
+            )
             working = together * (h * h + f * h + outer) / batch
         else:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]

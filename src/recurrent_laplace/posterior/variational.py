@@ -9,10 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from recurrent_laplace.cells import Affine, Memory
+from recurrent_laplace.cells.memory import Trace
 from recurrent_laplace.errors import check_choice, check_number
-from recurrent_laplace.gaussians import DiagonalGaussian, SpectralGaussian, cayley_map, skew_symmetric
+from recurrent_laplace.gaussians import (
+    AbstractBelief,
+    DiagonalGaussian,
+    SpectralGaussian,
+    cayley_map,
+    skew_symmetric,
+)
+from recurrent_laplace.gaussians.spectral import known_cayley_map
 from recurrent_laplace.posterior.base import AbstractReadPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
+from recurrent_laplace.posterior.info import Info
 
 LOG_EIGENVALUE_RANGE = (-10.0, 2.0)
 
@@ -72,10 +81,24 @@ class VariationalPosterior(AbstractReadPosterior):
 
     def read(self, h: Float[Array, "*lead H"]) -> DiagonalGaussian | SpectralGaussian:
         mean = self.memory.features(h)
-        log_eigenvalues = jnp.clip(self.log_eigenvalue_head(h), *LOG_EIGENVALUE_RANGE)
+        log_eigenvalues = self._log_eigenvalues(h)
         if self.rotation_head is None:
             return DiagonalGaussian(mean, jnp.exp(-log_eigenvalues))
         return SpectralGaussian(mean, log_eigenvalues, cayley_map(self._skew(self.rotation_head, h)))
+
+    def _unroll_again(
+        self, inputs: Float[Array, "T D"], known: AbstractBelief
+    ) -> tuple[Trace, AbstractBelief, Info]:
+        if self.rotation_head is None or not isinstance(known, SpectralGaussian):
+            return self._unroll(inputs, None)
+        trace = self.memory.unroll(inputs)
+        h = jax.vmap(self.memory.cell.hidden)(trace.carries)
+        basis = known_cayley_map(self._skew(self.rotation_head, h), known.basis)
+        beliefs = SpectralGaussian(self.memory.features(h), self._log_eigenvalues(h), basis)
+        return trace, beliefs, Info.of(inputs, beliefs)
+
+    def _log_eigenvalues(self, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F"]:
+        return jnp.clip(self.log_eigenvalue_head(h), *LOG_EIGENVALUE_RANGE)
 
     def _skew(self, head: Affine, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F F"]:
         """`skew_symmetric(head(h))`, by scattering the few weights and not the many outputs."""
