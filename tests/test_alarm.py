@@ -58,6 +58,18 @@ def test_false_alarms_come_at_the_rate_that_was_asked_for(clean, statistic):
     assert abs(fit.checked_false_alarms - 15) < 3 * np.sqrt(2 * 15)
 
 
+def test_episodes_of_different_lengths():
+    """They are worked on together where they can be: the threshold and the check are of each by itself."""
+    random = np.random.default_rng(3)
+    episodes = [episode(random, length=length) for length in random.choice([T - 20, T], 300)]
+    fit = rl.ShiftAlarm.fit(episodes, signals=WATCHED, false_alarm_rate=0.05).fitted
+    tables = [signal_table(one, fit.signals, fit.discount) for one in episodes]
+    highest = np.array([scores(fit, table).max() for table in tables])
+    # The 96th of 100, which one of 20 fresh ones would pass.
+    np.testing.assert_allclose(fit.threshold, np.sort(highest[1::3])[95])
+    assert fit.checked_false_alarms == np.sum(highest[2::3] > fit.threshold)
+
+
 @pytest.mark.parametrize("statistic", ["cusum", "shiryaev-roberts"])
 def test_changes_are_found_soon_after_they_happen(clean, statistic):
     alarm = rl.ShiftAlarm.fit(clean, signals=WATCHED, false_alarm_rate=0.01, statistic=statistic)

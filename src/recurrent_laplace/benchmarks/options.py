@@ -89,6 +89,9 @@ class UpdateBench(TurnsBench):
     """Tasks in a batch, B; the preset's by default."""
     steps: int | None = None
     """Length of a task, T; the preset's by default."""
+    acting_samples: int | None = None
+    """Draws from the belief at each step of acting, each of which goes through the heads; the preset's by
+    default. The RNN has one in any case."""
     product_size: int = 2048
     """Rows and columns of the matrices whose product gives the rate of the machine."""
     seconds: float = 300.0

@@ -12,18 +12,19 @@ from recurrent_laplace.benchmarks.options import UpdateBench
 from recurrent_laplace.benchmarks.rows import Row, Say, make_table
 from recurrent_laplace.benchmarks.training import Training, config_of, require_room
 from recurrent_laplace.benchmarks.variants import METHODS
+from recurrent_laplace.learning import Config
 
 PRODUCT = "matrix product"
 
 
 def title(bench: UpdateBench) -> str:
     """What is measured."""
-    learning = config_of(METHODS["rnn"], bench.preset, batch=bench.batch, steps=bench.steps).learning
+    learning = _config(bench, "rnn").learning
     return (
         f"A training update, gridworld, preset {bench.preset}: B {learning.batch}, T {learning.steps}, "
-        "float32. rnn-rate: the time that the RNN's matrix products, counted in the traced program, would "
-        f"take at the rate of a {bench.product_size} x {bench.product_size} product, and its share of the "
-        "update."
+        f"{learning.acting_samples} acting samples, float32. rnn-rate: the time that the RNN's matrix "
+        "products, counted in the traced program, would take at the rate of a "
+        f"{bench.product_size} x {bench.product_size} product, and its share of the update."
     )
 
 
@@ -39,9 +40,7 @@ def run(bench: UpdateBench, say: Say) -> Iterator[Row]:
     product: its `reference_ms` is what the counted products would take at the rate of that one.
     """
     names = ["rnn", *(name for name in bench.only if name != "rnn")]
-    configs = {
-        name: config_of(METHODS[name], bench.preset, batch=bench.batch, steps=bench.steps) for name in names
-    }
+    configs = {name: _config(bench, name) for name in names}
     for name, config in configs.items():
         require_room(config, f"bench update --only {name}")
     trainings = {}
@@ -63,6 +62,16 @@ def run(bench: UpdateBench, say: Say) -> Iterator[Row]:
         yield Row(name, times[name], times["rnn"], times[name] / times["rnn"], training.peak_mb, more)
     rate = ideal["rnn"] / times["rnn"]
     yield Row("rnn-rate", times["rnn"], ideal["rnn"], rate, trainings["rnn"].peak_mb, _more("", None, rate))
+
+
+def _config(bench: UpdateBench, name: str) -> Config:
+    return config_of(
+        METHODS[name],
+        bench.preset,
+        batch=bench.batch,
+        steps=bench.steps,
+        acting_samples=bench.acting_samples,
+    )
 
 
 def _more(compiled: str, counted: int | None, rate: float) -> dict[str, str]:

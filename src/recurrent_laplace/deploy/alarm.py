@@ -247,21 +247,33 @@ def fit_tables(
         log_normalizers=np.zeros((len(signals), len(TILTS))),
         peaks=np.zeros((len(signals), len(TAIL_LEVELS))),
     )
-    clean = np.concatenate([surprises(fit, table) for table in for_signals])
+    stacks = _stacked(for_signals)
+    clean = np.concatenate([surprises(fit, stack).reshape(-1, len(signals)) for stack in stacks])
     high = np.quantile(clean, 0.95, axis=0)
     excess = [np.mean(column[column >= least] - least) for column, least in zip(clean.T, high, strict=True)]
     tilts = np.array(TILTS) / np.maximum(excess, 1e-6)[:, None]
     normalizers = logsumexp(tilts * clean[..., None], axis=0) - np.log(len(clean))
     fit = dataclasses.replace(fit, tilts=tilts, log_normalizers=normalizers)
-    peaks = np.stack([_statistics(fit, table).max(axis=0) for table in for_signals])
+    peaks = np.concatenate([_statistics(fit, stack).max(axis=1) for stack in stacks])
     fit = dataclasses.replace(fit, peaks=np.quantile(peaks, TAIL_LEVELS, axis=0).T)
-    highest = np.sort([scores(fit, table).max() for table in for_threshold])
+    highest = np.sort(_highest(fit, for_threshold))
     # The smallest threshold that a fresh clean episode passes with at most this chance.
     rank = math.ceil((len(highest) + 1) * (1 - false_alarm_rate)) - 1
     threshold = max(float(highest[min(rank, len(highest) - 1)]), 1e-6)
     fit = dataclasses.replace(fit, threshold=threshold)
-    alarms = sum(bool(scores(fit, table).max() > threshold) for table in for_check)
+    alarms = int(np.sum(_highest(fit, for_check) > threshold))
     return dataclasses.replace(fit, checked_episodes=len(for_check), checked_false_alarms=alarms)
+
+
+def _stacked(tables: list[Float[np.ndarray, "_ K1"]]) -> list[Float[np.ndarray, "E T K1"]]:
+    """Tables of one length together, to be worked on at once."""
+    lengths = sorted({len(table) for table in tables})
+    return [np.stack([table for table in tables if len(table) == length]) for length in lengths]
+
+
+def _highest(fit: Fit, tables: list[Float[np.ndarray, "_ K1"]]) -> Float[np.ndarray, " E"]:
+    """The highest score of each episode, in no order."""
+    return np.concatenate([scores(fit, stack).max(axis=1) for stack in _stacked(tables)])
 
 
 def _choose_signals(episode: Episode, signals: Sequence[str] | None) -> tuple[str, ...]:

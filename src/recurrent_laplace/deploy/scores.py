@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.spatial import KDTree
 
 from recurrent_laplace.deploy.readings import Heads, Reading, read_sequence
 from recurrent_laplace.evaluation.oracles import follow
@@ -159,8 +158,12 @@ def td_errors(reading: Reading, experience: Experience, discount: float) -> Floa
 
 def exact_surprise(oracle: AbstractOracle, experience: Experience) -> Float[np.ndarray, "E T"]:
     """How unlikely each input was to the exact belief: the ceiling."""
-    followed = eqx.filter_jit(jax.vmap(lambda one: follow(oracle, one, read=lambda _: None)))(experience)
-    return np.asarray(followed.surprise, float)
+    return np.asarray(_follow_all(oracle, experience), float)
+
+
+@eqx.filter_jit
+def _follow_all(oracle: AbstractOracle, experience: Experience) -> Array:
+    return jax.vmap(lambda one: follow(oracle, one, read=lambda _: None).surprise)(experience)
 
 
 class Baselines:
@@ -174,20 +177,19 @@ class Baselines:
         covariance = np.cov(flat.T) + 1e-6 * np.eye(flat.shape[1])
         self.whitening = np.linalg.cholesky(np.linalg.inv(covariance))
         chosen = np.random.default_rng(seed).choice(len(flat), min(REFERENCES, len(flat)), replace=False)
-        self.tree = KDTree(flat[chosen])
+        self.references = flat[chosen]
         self.mean_input = np.asarray(clean.inputs, float).mean(axis=0)
 
     def scores(self, played: Watched, reading: Reading) -> Scores:
         """Of other episodes."""
         hidden, mean = np.asarray(played.hidden, float), np.asarray(reading.mean, float)
-        distances, _ = self.tree.query(hidden, k=NEAREST, workers=-1)
         return {
             "random": np.random.default_rng(self.seed + 1).normal(size=hidden.shape[:2]),
             "norm of the state": np.linalg.norm(hidden, axis=-1),
             "jump of the state": _jump(hidden),
             "jump of the mean": _jump(mean),
             "Mahalanobis of the state": np.linalg.norm((hidden - self.center) @ self.whitening, axis=-1),
-            "kNN of the state": distances[..., -1],
+            "kNN of the state": np.stack([_nearest(states, self.references) for states in hidden]),
             "two statistics of the inputs": self._two_statistics(np.asarray(played.inputs, float)),
         }
 
@@ -233,6 +235,12 @@ def _compiled_outputs(agent: Agent, experience: Experience) -> tuple[Array, Arra
         return behaviour.value, behaviour.logits
 
     return jax.vmap(one)(experience)
+
+
+def _nearest(states: Float[np.ndarray, "T H"], references: Float[np.ndarray, "R H"]) -> np.ndarray:
+    """The distance of each state to its `NEAREST`-th reference; trees do not pay in so many dimensions."""
+    squared = (states**2).sum(axis=1)[:, None] - 2 * states @ references.T + (references**2).sum(axis=1)
+    return np.sqrt(np.maximum(np.partition(squared, NEAREST - 1, axis=1)[:, NEAREST - 1], 0.0))
 
 
 def _jump(values: Float[np.ndarray, "E T N"]) -> Float[np.ndarray, "E T"]:

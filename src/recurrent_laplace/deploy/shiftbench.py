@@ -185,7 +185,7 @@ class _Bench(abc.ABC):
                 for table, begin in ((changed, change), (clean, min(change, self.steps - (end - change))))
             ]
             apart = separation(*peaks)
-            low, high = separation_interval(*peaks, draws=200)
+            low, high = separation_interval(*peaks, draws=500)
             raised, false = (scores(fit, table) > fit.threshold for table in (changed, clean))
             found = detections(raised, false, change=change, knowable=knowable)
             row = {"score": name, **apart._asdict(), "auroc_low": low, "auroc_high": high, **found._asdict()}

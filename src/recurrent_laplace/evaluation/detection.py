@@ -33,15 +33,20 @@ def separation(changed: Float[np.ndarray, " N"], clean: Float[np.ndarray, " M"])
         raise ValueError(f"both samples must have scores; got {len(changed)} changed, {len(clean)} clean.")
     if not (np.isfinite(changed).all() and np.isfinite(clean).all()):
         raise ValueError("scores must be finite.")
-    scores = np.concatenate([changed, clean])
-    ranks = rankdata(scores)
-    auroc = (ranks[: len(changed)].sum() / len(changed) - (len(changed) + 1) / 2) / len(clean)
+    auroc = _auroc(changed, clean)
     # With ties, the precision at a score is that of all episodes with at least this score.
     above_changed = np.searchsorted(np.sort(-changed), -changed, side="right")
     above_clean = np.searchsorted(np.sort(-clean), -changed, side="right")
     aupr = np.mean(above_changed / (above_changed + above_clean))
     reached = np.sort(changed)[int(np.floor(0.05 * len(changed)))]
-    return Separation(float(auroc), float(aupr), len(changed) / len(scores), float(np.mean(clean >= reached)))
+    base_rate = len(changed) / (len(changed) + len(clean))
+    return Separation(float(auroc), float(aupr), base_rate, float(np.mean(clean >= reached)))
+
+
+def _auroc(changed: Float[np.ndarray, "*lead N"], clean: Float[np.ndarray, "*lead M"]) -> np.ndarray:
+    n, m = changed.shape[-1], clean.shape[-1]
+    ranks = rankdata(np.concatenate([changed, clean], axis=-1), axis=-1)
+    return (ranks[..., :n].sum(axis=-1) / n - (n + 1) / 2) / m
 
 
 def separation_interval(
@@ -54,10 +59,7 @@ def separation_interval(
 ) -> tuple[float, float]:
     """Bootstrap interval of the AUROC: whole episodes are drawn again, changed and clean apart."""
     random = np.random.default_rng(seed)
-    values = [
-        separation(random.choice(changed, len(changed)), random.choice(clean, len(clean))).auroc
-        for _ in range(draws)
-    ]
+    values = _auroc(*(random.choice(sample, (draws, len(sample))) for sample in (changed, clean)))
     tail = (1 - confidence) / 2
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)
