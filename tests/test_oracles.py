@@ -644,6 +644,30 @@ def test_float32_is_enough():
     np.testing.assert_allclose(prediction.mean, y, atol=5e-3)
 
 
+@pytest.mark.parametrize("inputs", ["interval", "strips"])
+def test_float32_agrees_with_float64_where_points_are_close_together(inputs):
+    """Among many functions some have nine points that tell little: covariances of condition 1e10."""
+    task = Regression(inputs=inputs)
+    oracle = SeriesOracle(task)
+    with jax.enable_x64(False):
+        keys = jax.random.split(jax.random.key(0), 300)
+        x, y = jax.vmap(lambda key: task.pairs(task.sample(key), key, 30))(keys)
+    query = np.linspace(-1, 1, 40, dtype=np.float32)[:, None]
+
+    def predictions(x, y):
+        run = lambda x, y: jax.vmap(lambda belief: belief.predict(jnp.asarray(query, x.dtype)))(
+            oracle.unroll(x, y)
+        )
+        found = jax.jit(jax.vmap(run))(x, y)
+        return np.asarray(found.mean, float), np.asarray(found.variance, float)
+
+    with jax.enable_x64(False):
+        mean, variance = predictions(x, y)
+    exact_mean, exact_variance = predictions(np.asarray(x, float), np.asarray(y, float))
+    np.testing.assert_allclose(variance, exact_variance, rtol=0.05)
+    assert np.max(np.abs(mean - exact_mean) / np.sqrt(exact_variance)) < 0.1
+
+
 def test_regression_agent_predicts_what_its_belief_says():
     task, problem, *_ = series(0.2)
     agent = BestLinear(SeriesOracle(task))

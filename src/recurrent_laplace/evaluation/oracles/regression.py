@@ -32,10 +32,17 @@ class SeriesBelief(AbstractExactBelief):
     """A Gaussian over the weights of the series, in the order of `basis`."""
 
     mean: Float[Array, " D"]
-    covariance: Float[Array, "D D"]
+    root: Float[Array, "D D"]
+    """`S` of the covariance `S S^T`: what is known after nine values is known to seven digits in it, and to
+    none in its square."""
     log_determinant: Float[Array, ""]
     """Of the covariance, kept apart because it is then exact."""
     task: Regression = eqx.field(static=True)
+
+    @property
+    def covariance(self) -> Float[Array, "D D"]:
+        """Of the weights."""
+        return self.root @ jnp.swapaxes(self.root, -1, -2)
 
     def entropy(self) -> Float[Array, ""]:
         """Differential entropy of the weights."""
@@ -49,7 +56,7 @@ class SeriesBelief(AbstractExactBelief):
     def predict(self, x: Float[Array, "*lead 1"]) -> Prediction:
         """Of the observed value at x, its noise included."""
         at = basis(x[..., 0], self.task)
-        variance = jnp.einsum("...i,ij,...j->...", at, self.covariance, at)
+        variance = jnp.sum((at @ self.root) ** 2, axis=-1)
         return Prediction((at @ self.mean)[..., None], variance[..., None] + noise_variance(self.task))
 
 
@@ -67,8 +74,8 @@ class SeriesOracle(AbstractOracle[SeriesBelief]):
     def prior(self, dtype: jnp.dtype | None = None) -> SeriesBelief:
         """Before any value."""
         variances = jnp.array([1 / 12, *[1 / 6] * (2 * self.task.terms)], dtype)
-        covariance = jnp.diag(variances)
-        return SeriesBelief(jnp.zeros_like(variances), covariance, jnp.sum(jnp.log(variances)), self.task)
+        root = jnp.diag(jnp.sqrt(variances))
+        return SeriesBelief(jnp.zeros_like(variances), root, jnp.sum(jnp.log(variances)), self.task)
 
     def init(self, observation: Float[Array, " O"]) -> SeriesBelief:
         return self.prior(observation.dtype)
@@ -82,14 +89,14 @@ class SeriesOracle(AbstractOracle[SeriesBelief]):
     def observe(self, belief: SeriesBelief, x: Float[Array, ""], y: Float[Array, ""]) -> SeriesBelief:
         """The belief after one more pair."""
         at, noise = basis(x, self.task), noise_variance(self.task)
-        covariance = belief.covariance
-        variance = at @ covariance @ at + noise
-        gain = covariance @ at / variance
-        # Joseph's form: a sum of squares, so that rounding makes no variance negative.
-        rest = jnp.eye(len(at), dtype=at.dtype) - jnp.outer(gain, at)
+        # Potter's form: the root is updated, never its square.
+        seen = belief.root.T @ at
+        variance = seen @ seen + noise
+        direction = belief.root @ seen
+        shrink = 1 / (variance + jnp.sqrt(noise * variance))
         return SeriesBelief(
-            belief.mean + gain * (y - at @ belief.mean),
-            rest @ covariance @ rest.T + noise * jnp.outer(gain, gain),
+            belief.mean + direction / variance * (y - at @ belief.mean),
+            belief.root - shrink * jnp.outer(direction, seen),
             belief.log_determinant + math.log(noise) - jnp.log(variance),
             belief.task,
         )
