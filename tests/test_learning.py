@@ -427,7 +427,14 @@ def test_gradient_of_a_laplace_penalty_comes_through_the_features_alone(posterio
     assert_close(got, expected)
 
 
-@pytest.mark.parametrize("posterior", ["laplace-diagonal", "laplace-dense-sums", "variational-dense"])
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        "laplace-dense-sums",
+        pytest.param("laplace-diagonal", marks=pytest.mark.slow),
+        pytest.param("variational-dense", marks=pytest.mark.slow),
+    ],
+)
 def test_one_step_after_acting_takes_the_beliefs_that_acted(posterior):
     agent = agent_of(posterior)
     learning = rl.LearningConfig(batch=3, steps=4, acting_samples=2)
