@@ -24,7 +24,7 @@ from recurrent_laplace.evaluation.faithfulness import (
     r_squared,
     rank_agreement,
 )
-from recurrent_laplace.evaluation.oracles import follow, make_oracle
+from recurrent_laplace.evaluation.oracles import AbstractOracle, Followed, GridOracle, follow, make_oracle
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import Experience
 from recurrent_laplace.models import Agent, PosteriorConfig, with_posterior
@@ -140,11 +140,7 @@ def exact_truth(task: AbstractControlTask, played: Watched, key: Array) -> Truth
     tasks, steps = seen.shape[:2]
     oracle = make_oracle(task, test=False, steps=steps)
     is_grid = isinstance(task, Gridworld)
-
-    def read(belief: Any) -> tuple[Array, Array]:
-        return (belief.probabilities.reshape(-1),) * 2 if is_grid else (belief.mean(), belief.variance())
-
-    followed = eqx.filter_jit(jax.vmap(lambda one: follow(oracle, one, read=read)))(played.experience)
+    followed = _follow_all(oracle, played.experience)
     belief, variance = (np.asarray(each, float) for each in followed.belief)
     keys = jax.vmap(lambda k: jax.random.split(k)[0])(jax.random.split(key, tasks))
     problems: Any = jax.vmap(task.sample)(keys)
@@ -161,6 +157,18 @@ def exact_truth(task: AbstractControlTask, played: Watched, key: Array) -> Truth
     there = np.clip(here[:, :, None] + np.array(MOVES), 0, task.size - 1)
     pays = there @ np.array([task.size, 1])
     return Truth(belief, "exclusive", entropy, np.asarray(problems.goal, float), mean, variance, pays)
+
+
+@eqx.filter_jit
+def _follow_all(oracle: AbstractOracle, experience: Experience) -> Followed:
+    """Beliefs as `(mean, variance)` of each arm, or the probabilities of tiles, twice."""
+
+    def read(belief: Any) -> tuple[Array, Array]:
+        if isinstance(oracle, GridOracle):
+            return (belief.probabilities.reshape(-1),) * 2
+        return belief.mean(), belief.variance()
+
+    return jax.vmap(lambda one: follow(oracle, one, read=read))(experience)
 
 
 def _which_mean(agent: Agent) -> str:
