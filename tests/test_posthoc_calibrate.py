@@ -79,7 +79,7 @@ def test_derived_run_carries_the_scales_and_is_found_again(regression, monkeypat
     directory, frame = derived()
     config = tomllib.loads((directory.path / "config.toml").read_text())
     asked = {"prior_stddev": 1.0, "temperature": TOO_SURE, "forgetting": 1.0}
-    assert config["calibration"] == {"tasks": 16} | asked
+    assert config["calibration"] == {"tasks": 16, "by": "likelihood"} | asked
     assert {name: config["posterior"][name] for name in asked} != asked
     assert config["parent"]["run"] == regression.name
     with jax.enable_x64(False):
@@ -142,7 +142,7 @@ def test_an_overconfident_agent_is_repaired_on_other_tasks(command, shared, tmp_
             ["--posterior", "laplace", "--calibrate", "--calibrate-scales", "damping_precision"],
             ["calibrate_scales", "'prior_stddev', 'temperature', 'forgetting'", "'damping_precision'"],
         ),
-        (["--posterior", "laplace", "--calibrate-tasks", "32"], ["calibrate_tasks", "need --calibrate"]),
+        (["--posterior", "laplace", "--calibrate-tasks", "32"], ["options of calibration need --calibrate"]),
     ],
     ids=lambda texts: " ".join(texts),
 )
@@ -198,6 +198,9 @@ def test_what_was_asked_for_is_the_identity_and_not_what_was_found():
         dataclasses.replace(ASKED, calibration=Calibrated(tasks=32, prior_stddev=1.0, temperature=1.0)),
         dataclasses.replace(ASKED, calibration=Calibrated(tasks=16, prior_stddev=2.0, temperature=1.0)),
         dataclasses.replace(ASKED, calibration=Calibrated(tasks=16, temperature=1.0)),
+        dataclasses.replace(
+            ASKED, calibration=Calibrated(tasks=16, by="coverage", prior_stddev=1.0, temperature=1.0)
+        ),
         # A scale that is not fitted is part of it, as ever.
         with_posterior(ASKED, forgetting=0.5),
     ]

@@ -13,10 +13,13 @@ from recurrent_laplace.evaluation.calibration import Case, calibrate_together, w
 from recurrent_laplace.evaluation.regression import PREDICTIVE_SAMPLES
 from recurrent_laplace.evaluation.validation import (
     LEVELS,
+    LOSSES,
     CalibrationConfig,
     DecodedParameters,
+    Judged,
     PredictedPoints,
     Validation,
+    coverage_distance,
     fit_decoder,
     judge_posterior,
     make_validation,
@@ -88,10 +91,11 @@ def test_predicted_points_against_scipy():
     np.testing.assert_array_equal(model.predict(z, x).variance[0, 0], model.variance())
 
 
-def test_a_known_temperature_is_found_and_held_out_coverage_gets_right():
+@pytest.mark.parametrize("by", ["likelihood", "coverage"])
+def test_a_known_temperature_is_found_and_held_out_coverage_gets_right(by):
     true = with_scales(POSTERIOR, temperature=TEMPERATURE)
     fitting, judging = (decoded(true, INPUTS[i], KEYS[3 + i]) for i in range(2))
-    found = rl.calibrate(POSTERIOR, fitting.inputs, Partial(mean_nll, fitting.judge), fit=["temperature"])
+    found = rl.calibrate(POSTERIOR, fitting.inputs, Partial(LOSSES[by], fitting.judge), fit=["temperature"])
     # A variance from 600 numbers is known to about 6%: three of these.
     assert found.posterior.temperature == pytest.approx(TEMPERATURE, rel=0.18)
     before, after = (judge_posterior(one, judging) for one in (POSTERIOR, found.posterior))
@@ -137,6 +141,13 @@ def test_seeds_together_get_one_temperature_between_their_own():
     assert found.posterior.temperature == pytest.approx(5.0, rel=0.18)
 
 
+def test_the_distance_of_coverages_by_hand():
+    half_right = Judged(jnp.zeros((1, 4)), jnp.array([0.1, 0.45, 0.6, 0.999]).reshape(1, 4, 1))
+    rates = np.array([0.5, 0.75, 0.75, 0.75, 0.75])
+    expected = np.mean((rates - np.array(LEVELS)) ** 2)
+    assert float(coverage_distance(lambda _: half_right, None)) == pytest.approx(expected)
+
+
 def test_the_decoder_finds_a_linear_map():
     means = np.random.default_rng(0).normal(size=(20, 4, H))
     means = np.broadcast_to(means[:, :1], means.shape)
@@ -175,6 +186,12 @@ STATIONARY = rl.PosteriorConfig(kind="laplace", accumulate="none")
         ({}, rl.PiecewiseCoin(), LAPLACE, "task must be a regression, a gridworld or a bandit.*; got 'coin'"),
         ({"tasks": 15}, rl.Gridworld(), LAPLACE, "calibrate_tasks must be at least 16; got 15"),
         ({"tasks": 0}, rl.Gridworld(), LAPLACE, "calibrate_tasks must be a whole number"),
+        (
+            {"by": "luck"},
+            rl.Gridworld(),
+            LAPLACE,
+            "calibrate_by must be one of 'likelihood', 'coverage'; got",
+        ),
         (
             {"scales": ("damping_precision",)},
             rl.Gridworld(),

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
             for table in calibration_tables(directory.run, judged):
                 console.print(table)
         elif chosen.calibration != CalibrationConfig():
-            raise ValueError("calibrate_tasks and calibrate_scales need --calibrate; got them without it.")
+            raise ValueError("options of calibration need --calibrate; got them without it.")
         else:
             learning = dataclasses.replace(parent.run.config.learning, updates=0)
             directory = derive(parent, chosen.posterior, learning, snapshot=chosen.snapshot, options=options)

@@ -5,6 +5,7 @@ the parameters of the problem, which is fitted on tasks of its own.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -45,6 +46,9 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Of the central intervals whose coverage is judged."""
 LEAST_VARIANCE = 1e-12
 
+Criterion = Literal["likelihood", "coverage"]
+"""What scales are fitted by."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrationConfig:
@@ -57,6 +61,8 @@ class CalibrationConfig:
         tyro.conf.arg(name="calibrate-scales"),
     ] = ()
     """Scales to fit; by default all that have an effect on the posterior."""
+    by: Annotated[Criterion, tyro.conf.arg(name="calibrate-by")] = "likelihood"
+    """What is to be best: the likelihood of what is so, or the coverage of intervals."""
 
     def check(self, task: AbstractTask, posterior: PosteriorConfig) -> None:
         """Refuse what can not be calibrated."""
@@ -75,6 +81,7 @@ class CalibrationConfig:
             raise ValueError(f"calibrate_tasks must be at least {FEWEST_TASKS}; got {self.tasks}.")
         for name in self.scales:
             check_choice("calibrate_scales", name, effective_scales(posterior.accumulate))
+        check_choice("calibrate_by", self.by, tuple(LOSSES))
 
     def chosen(self, posterior: PosteriorConfig) -> tuple[str, ...]:
         """The scales that will be fitted."""
@@ -160,8 +167,21 @@ def make_validation(
 
 
 def mean_nll(judge: PredictedPoints | DecodedParameters, beliefs: AbstractGaussian) -> Float[Array, ""]:
-    """What is least for the best scales."""
+    """Over steps, tasks and parameters: least for scales of the best likelihood."""
     return jnp.mean(judge(beliefs).nll)
+
+
+def coverage_distance(
+    judge: PredictedPoints | DecodedParameters, beliefs: AbstractGaussian
+) -> Float[Array, ""]:
+    """Mean squared distance of coverages from their levels: zero for scales that are right on average."""
+    mass = judge(beliefs).mass
+    rates = jnp.stack([jnp.mean(mass <= level) for level in LEVELS])
+    return jnp.mean((rates - jnp.array(LEVELS)) ** 2)
+
+
+LOSSES: dict[str, Callable[..., Float[Array, ""]]] = {"likelihood": mean_nll, "coverage": coverage_distance}
+"""What is least for the best scales, by criterion."""
 
 
 def judge_posterior(posterior: AbstractPosterior, validation: Validation) -> dict[str, np.ndarray]:

@@ -11,11 +11,11 @@ from recurrent_laplace.evaluation.calibration import Case, calibrate_together, i
 from recurrent_laplace.evaluation.statistics import Interval, mean_interval
 from recurrent_laplace.evaluation.validation import (
     LEVELS,
+    LOSSES,
     CalibrationConfig,
     Validation,
     judge_posterior,
     make_validation,
-    mean_nll,
 )
 from recurrent_laplace.experiments.config import Calibrated, Run
 from recurrent_laplace.experiments.derive import carry_out, derived_run
@@ -54,7 +54,7 @@ def derive_calibrated(
     learning = dataclasses.replace(parent.run.config.learning, updates=0)
     asked = derived_run(parent, posterior, learning, snapshot=snapshot)
     before = {name: getattr(posterior, name) for name in config.chosen(posterior)}
-    asked = dataclasses.replace(asked, calibration=Calibrated(tasks=config.tasks, **before))
+    asked = dataclasses.replace(asked, calibration=Calibrated(tasks=config.tasks, by=config.by, **before))
     asked.check()
     there = RunDirectory.at(options.out, asked)
     check_free(there, options)
@@ -76,7 +76,9 @@ def derive_calibrated(
 def calibration_tables(run: Run, frame: pl.DataFrame) -> list[Table]:
     """The scales, and how well they do, before and after."""
     assert run.calibration is not None
-    scales = Table("scale", "before", "after", title=f"fitted on {run.calibration.tasks} tasks")
+    scales = Table(
+        "scale", "before", "after", title=f"fitted by {run.calibration.by} on {run.calibration.tasks} tasks"
+    )
     for name, value in run.calibration.before.items():
         found = getattr(run.config.posterior, name)
         mark = " (end of the range)" if is_at_an_end(name, found) else ""
@@ -109,9 +111,9 @@ def _under(model: Agent | Regressor, posterior: PosteriorConfig) -> Agent | Regr
 def _fitted(asked: Run, models: list[Agent | Regressor], validations: list[Validation]) -> Run:
     """The run with the best scales, the same for all of its seeds."""
     assert asked.calibration is not None
-    fit = tuple(asked.calibration.before)
+    fit, loss = tuple(asked.calibration.before), LOSSES[asked.calibration.by]
     cases = [
-        Case(_laplace(model.posterior), validation.inputs, Partial(mean_nll, validation.judge))
+        Case(_laplace(model.posterior), validation.inputs, Partial(loss, validation.judge))
         for model, validation in zip(models, validations, strict=True)
     ]
     best = calibrate_together(cases, fit=fit).posterior

@@ -48,6 +48,8 @@ class Calibrated:
 
     tasks: int
     """Validation tasks that they were fitted on."""
+    by: str = "likelihood"
+    """What was best for them."""
     prior_stddev: float | None = None
     damping_precision: float | None = None
     temperature: float | None = None
@@ -57,7 +59,8 @@ class Calibrated:
     def before(self) -> dict[str, float]:
         """The scales that were fitted, and what they were."""
         values = _fields(self)
-        return {name: value for name, value in values.items() if name != "tasks" and value is not None}
+        names = [name for name in values if name not in ("tasks", "by")]
+        return {name: values[name] for name in names if values[name] is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,8 @@ class Run:
         if self.parent is not None:
             tables["parent"] = dataclasses.asdict(self.parent)
         if self.calibration is not None:
-            tables["calibration"] = {"tasks": self.calibration.tasks} | self.calibration.before
+            tables["calibration"] = {"tasks": self.calibration.tasks, "by": self.calibration.by}
+            tables["calibration"] |= self.calibration.before
         return tables | config_tables(self.config)
 
     def to_toml(self) -> str:
