@@ -1,6 +1,7 @@
 """What test_devices.py does in a process of its own, with eight devices made of one CPU.
 
-`agree CASE COUNT ...`: gradients of the first update and losses of the first five, on so many devices.
+`agree CASE COUNT ...`: gradients of the first update and losses of the first five, on so many devices, and how
+    many programs were compiled for it.
 `share CASE COUNT ...`: bytes that a device needs for one and the same batch, and how devices talk.
 `join`: what eight devices make of numbers and truths that only some of them have.
 `move OUT`: a run that is begun on 2 devices, continued on 4, and finished on 1.
@@ -77,7 +78,8 @@ def agree(case: str, *counts: str) -> dict:
         gradient = gradient_after_one(state)
         _, rest = train.advance(state, LEARNING.updates)
         losses = np.concatenate([first.metrics["loss"][:1], rest.metrics["loss"][:4]])
-        found[count] = {"gradient": gradient, "losses": np.ravel(losses).tolist()}
+        programs = train._advance._cache_size()
+        found[count] = {"gradient": gradient, "losses": np.ravel(losses).tolist(), "programs": programs}
     return found
 
 

@@ -87,6 +87,7 @@ def test_any_number_of_devices_gives_the_same_numbers(case, counts):
     for numbers in found.values():
         np.testing.assert_allclose(numbers["gradient"], alone["gradient"], rtol=0, atol=1e-5)
         np.testing.assert_allclose(numbers["losses"], alone["losses"], rtol=0, atol=1e-4)
+        assert numbers["programs"] == alone["programs"] == 1
 
 
 @pytest.mark.slow

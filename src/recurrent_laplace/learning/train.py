@@ -84,6 +84,7 @@ class Train:
         compiled = jax.jit
         if mesh is not None:
             compiled = functools.partial(jax.jit, in_shardings=copied(mesh), out_shardings=copied(mesh))
+        self._spread = compiled(lambda state: state, donate_argnums=0)
         self._advance = compiled(self._advance_chunk, donate_argnums=0)
 
     def init(self, key: Array) -> TrainState:
@@ -120,6 +121,10 @@ class Train:
         """
         # The length of the whole training is an argument of the compiled program: a fine-tune of half
         # the length is the same program.
+        if self.mesh is not None:
+            # A state that is fresh or from a file is on one device: for it the program would be compiled
+            # once, and once more for what it returns.
+            state = self._spread(state)
         return self._advance(state, until, self.config.learning.updates)
 
     def lower(self, state: TrainState) -> jax.stages.Lowered:
