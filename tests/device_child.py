@@ -1,7 +1,8 @@
 """What test_devices.py does in a process of its own, with eight devices made of one CPU.
 
-`agree CASE COUNT ...`: gradients of the first update and losses of the first five, on so many devices, and how
-    many programs were compiled for it.
+`agree CASE COUNT ...`: gradients of the first update and losses of the first five, on so many devices, and
+    how many programs were compiled for it.
+`seeds`: the same of four seeds, shared out among 1, 2 and 4 devices; then with one that is not finite.
 `share CASE COUNT ...`: bytes that a device needs for one and the same batch, and how devices talk.
 `join`: what eight devices make of numbers and truths that only some of them have.
 `move OUT`: a run that is begun on 2 devices, continued on 4, and finished on 1.
@@ -15,13 +16,14 @@ import signal
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 from recurrent_laplace.experiments.config import Run
-from recurrent_laplace.experiments.devices import make_mesh
+from recurrent_laplace.experiments.devices import make_mesh, share_out
 from recurrent_laplace.experiments.display import Display
 from recurrent_laplace.experiments.runner import InterruptedRunError, RunOptions, train_run
 from recurrent_laplace.learning import Config, LearningConfig, make_train
@@ -83,6 +85,28 @@ def agree(case: str, *counts: str) -> dict:
     return found
 
 
+def seeds() -> dict:
+    found = {}
+    for count in (1, 2, 4):
+        mesh, shared = share_out(count, seeds=4)
+        train = make_train(config_of("regression"), mesh=mesh, shared=shared)
+        state, progress = train.advance(train.init(jax.random.split(jax.random.key(0), 4)), 3)
+        bias = state.model.raw_stddev
+        places = len(bias.sharding.device_set)
+        # Only the third seed's, and all must stop.
+        broken = eqx.tree_at(lambda s: s.model.raw_stddev, state, bias.at[2].set(jnp.nan))
+        _, stopped = train.advance(broken, 5)
+        found[count] = {
+            "shared": shared,
+            "places": places,
+            "losses": progress.metrics["loss"][:3].tolist(),
+            "programs": train._advance._cache_size(),
+            "made": stopped.count.item(),
+            "finite": jnp.all(stopped.finite, axis=-1).tolist(),
+        }
+    return found
+
+
 def share(case: str, *counts: str) -> dict:
     found = {}
     for count in map(int, counts):
@@ -138,5 +162,11 @@ class interrupted_after_the_first_call:  # noqa: N801
 
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    known = {"agree": agree, "share": share, "join": join, "move": lambda out: move(Path(out))}
+    known = {
+        "agree": agree,
+        "seeds": seeds,
+        "share": share,
+        "join": join,
+        "move": lambda out: move(Path(out)),
+    }
     print(json.dumps(known[what](*rest)))

@@ -19,7 +19,7 @@ import pytest
 from verbs import Done
 
 from recurrent_laplace import cli
-from recurrent_laplace.experiments import processes
+from recurrent_laplace.experiments import devices, processes
 from recurrent_laplace.experiments.devices import cores
 from recurrent_laplace.experiments.processes import Hosts, joined
 from recurrent_laplace.learning import Config, LearningConfig, make_train
@@ -88,6 +88,26 @@ def test_any_number_of_devices_gives_the_same_numbers(case, counts):
         np.testing.assert_allclose(numbers["gradient"], alone["gradient"], rtol=0, atol=1e-5)
         np.testing.assert_allclose(numbers["losses"], alone["losses"], rtol=0, atol=1e-4)
         assert numbers["programs"] == alone["programs"] == 1
+
+
+@pytest.mark.slow
+def test_seeds_are_shared_out_and_stop_together():
+    found = child("seeds")
+    for count, numbers in found.items():
+        assert numbers["places"] == int(count)
+        assert numbers["shared"] == ("tasks" if count == "1" else "seeds")
+        assert numbers["programs"] == 1
+        np.testing.assert_allclose(numbers["losses"], found["1"]["losses"], rtol=0, atol=1e-5)
+        assert numbers["made"] == 0
+        assert numbers["finite"] == [True, True, False, True]
+
+
+def test_how_many_cores_share_seeds(monkeypatch):
+    monkeypatch.setattr(devices, "_split_cpu", lambda count: None)
+    monkeypatch.setattr(jax, "device_count", lambda: 6)
+    for there, seeds, expected in ((6, 1, 1), (6, 8, 4), (6, 7, 1), (2, 8, 2), (1, 8, 1), (9, 9, 3)):
+        monkeypatch.setattr(devices, "cores", lambda there=there: list(range(there)))
+        assert devices._cores_for(seeds) == expected, (there, seeds)
 
 
 @pytest.mark.slow

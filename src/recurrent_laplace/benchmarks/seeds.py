@@ -11,6 +11,7 @@ from recurrent_laplace.benchmarks.options import SeedsBench
 from recurrent_laplace.benchmarks.rows import Row, Say, make_table
 from recurrent_laplace.benchmarks.training import Training, config_of, require_room
 from recurrent_laplace.benchmarks.variants import METHODS
+from recurrent_laplace.experiments.devices import share_out
 from recurrent_laplace.learning import make_train
 
 
@@ -18,7 +19,7 @@ def title(bench: SeedsBench) -> str:
     """What is measured."""
     return (
         f"An update of {bench.seeds} seeds, gridworld, preset {bench.preset}, float32: all in one program, "
-        "and one after another with a program for one. Compiling is not counted."
+        "as `train --seeds` runs it, and one after another with a program for one. Compiling is not counted."
     )
 
 
@@ -31,6 +32,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 def run(bench: SeedsBench, say: Say) -> Iterator[Row]:
     """A row for each method: together, one by one, and their ratio."""
+    mesh, shared = share_out("auto", bench.seeds)  # Before JAX has been used: it may split the CPU.
     configs = {
         name: config_of(METHODS[name], bench.preset, batch=bench.batch, steps=bench.steps)
         for name in bench.only
@@ -40,12 +42,17 @@ def run(bench: SeedsBench, say: Say) -> Iterator[Row]:
     keys = jax.vmap(jax.random.key)(jnp.arange(bench.seeds))
     for name, config in configs.items():
         say(f"{name}: compile, then take turns")
-        train = make_train(config)
-        programs = {"together": Training(train, [keys]), "apart": Training(train, list(keys))}
+        together = make_train(config, mesh=mesh, shared=shared)
+        programs = {
+            "together": Training(together, [keys]),
+            "apart": Training(make_train(config), list(keys)),
+        }
         times = time_together(programs, {"together": (), "apart": ()}, bench.repeats, bench.seconds)
-        together, apart = times["together"], times["apart"]
         more = {
+            "devices": str(1 if mesh is None else mesh.size),
             "compile together, s": f"{programs['together'].compile_seconds:.1f}",
             "compile one, s": f"{programs['apart'].compile_seconds:.1f}",
         }
-        yield Row(name, together, apart, together / apart, programs["together"].peak_mb, more)
+        yield Row(
+            name, *times.values(), times["together"] / times["apart"], programs["together"].peak_mb, more
+        )

@@ -42,7 +42,7 @@ class Training:
 
     def __init__(self, train: Train, keys: Sequence[Array]):
         self.train = train
-        self.states: list[TrainState] = [train.init(key) for key in keys]
+        self.states: list[TrainState] = [train.spread(train.init(key)) for key in keys]
         before = time.perf_counter()
         self.program = train.lower(self.states[0]).compile()
         self.compile_seconds = time.perf_counter() - before

@@ -2,13 +2,38 @@
 
 import contextlib
 import os
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from recurrent_laplace.learning.sharding import TASKS
+from recurrent_laplace.learning.sharding import TASKS, Shared
+
+Devices = int | Literal["auto"]
+"""How many: `"auto"` for one, or with several seeds on a CPU a core for each share of them."""
+
+
+def share_out(devices: Devices, seeds: int) -> tuple[Mesh | None, Shared]:
+    """Devices for a run, and what they share: its seeds where that comes out even, else the tasks."""
+    mesh = make_mesh(_cores_for(seeds) if devices == "auto" else devices)
+    # The seeds of another process could not be stored by this one.
+    even = mesh is not None and seeds % mesh.size == 0 and jax.process_count() == 1
+    return mesh, "seeds" if even else "tasks"
+
+
+def _cores_for(seeds: int) -> int:
+    """The most devices made of a CPU's cores that share so many seeds out evenly."""
+
+    def most(limit: int) -> int:
+        return max(count for count in range(1, min(limit, seeds) + 1) if seeds % count == 0)
+
+    count = most(len(cores()))
+    if count == 1:
+        return 1
+    _split_cpu(count)
+    is_cpu_alone = jax.default_backend() == "cpu" and jax.process_count() == 1
+    return most(min(count, jax.device_count())) if is_cpu_alone else 1
 
 
 def make_mesh(devices: int) -> Mesh | None:

@@ -14,7 +14,7 @@ import polars as pl
 
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.experiments.config import Run
-from recurrent_laplace.experiments.devices import make_mesh
+from recurrent_laplace.experiments.devices import Devices, share_out
 from recurrent_laplace.experiments.display import Display
 from recurrent_laplace.experiments.loggers import LOGGERS, open_loggers
 from recurrent_laplace.experiments.models import load_state, seed_keys, snapshot_updates
@@ -56,13 +56,15 @@ class RunOptions:
     """Time between checkpoints; there is one at 1/2, 3/4 and the end of training in any case."""
     log: tuple[str, ...] = ()
     """Also log to: tensorboard, wandb."""
-    devices: int = 1
-    """Devices that share out the tasks of a batch; with several processes, of each."""
+    devices: Devices = "auto"
+    """Devices that share out the seeds of a run, or the tasks of a batch; with several processes, of each.
+    With auto: one, but for several seeds on a CPU, whose cores share them."""
 
     def check(self) -> None:
         """Refuse what cannot be carried out."""
         check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)
-        check_size("devices", self.devices)
+        if self.devices != "auto":
+            check_size("devices", self.devices)
         for name in self.log:
             check_choice("logger", name, tuple(LOGGERS))
 
@@ -107,7 +109,8 @@ def _prepare(run: Run, options: RunOptions, group: Group) -> Train:
     group.check_same(f"{run.id} on {options.devices} devices")
     run.check()
     options.check()
-    return make_train(run.config, mesh=make_mesh(options.devices))
+    mesh, shared = share_out(options.devices, run.seeds)
+    return make_train(run.config, mesh=mesh, shared=shared)
 
 
 def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, group: Group) -> RunDirectory:

@@ -1,7 +1,7 @@
-"""The tasks of a batch shared out among devices."""
+"""The tasks of a batch, or the seeds of a run, shared out among devices."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +17,20 @@ COPIED = PartitionSpec()
 """All of it on every device."""
 SHARED = PartitionSpec(TASKS)
 """A share of the leading axis, that of tasks, on each device."""
-SHARED_DRAWS = PartitionSpec(None, TASKS)
-"""The same where an axis of draws comes first."""
+SHARED_SECOND = PartitionSpec(None, TASKS)
+"""The same where another axis comes first, that of draws or of updates."""
+
+Shared = Literal["tasks", "seeds"]
+"""What devices have their shares of: the tasks of a batch, or the seeds of a run."""
 
 
 def on_shares(
     function: Callable[..., Result],
     mesh: Mesh | None,
     given: tuple[PartitionSpec, ...],
-    result: PartitionSpec = SHARED,
+    result: Any = SHARED,
 ) -> Callable[..., Result]:
-    """`function` on every device, for its share of the tasks; without a mesh, on one for all of them.
+    """`function` on every device, for its share; without a mesh, on one for all.
 
     `given` says of each argument how the devices have it, `result` of what is returned.
     """
@@ -46,6 +49,21 @@ def joined_shares(tree: Tree) -> Tree:
         return jax.lax.pmean(leaf, TASKS)
 
     return jax.tree.map(join, tree)
+
+
+def compiled(
+    function: Callable[..., Result], mesh: Mesh | None, given: Any, result: Any
+) -> jax.stages.Wrapped:
+    """`jit`, with the first argument given away; `given` and `result` say where things are on a mesh."""
+    if mesh is None:
+        return jax.jit(function, donate_argnums=0)
+
+    def places(specs: Any) -> Any:
+        return jax.tree.map(
+            lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda one: isinstance(one, PartitionSpec)
+        )
+
+    return jax.jit(function, donate_argnums=0, in_shardings=places(given), out_shardings=places(result))
 
 
 def copied(mesh: Mesh) -> NamedSharding:

@@ -19,9 +19,10 @@ from recurrent_laplace.learning.ppo import control_loss, gather
 from recurrent_laplace.learning.sharding import (
     COPIED,
     SHARED,
-    SHARED_DRAWS,
+    SHARED_SECOND,
+    Shared,
     check_shares,
-    copied,
+    compiled,
     joined_shares,
     on_shares,
 )
@@ -68,24 +69,30 @@ class Train:
     With `keys` of shape `(seeds,)` everything gets a leading axis of seeds, in one program.
 
     With a `mesh` each of its devices has its share of the tasks of a batch, and a copy of everything
-    else. Random numbers do not depend on the mesh: results agree up to the order of sums.
+    else; or, where seeds are `shared`, its share of the seeds. Random numbers do not depend on the mesh:
+    results agree up to the order of sums.
     """
 
-    def __init__(self, config: Config, *, mesh: Mesh | None = None):
+    def __init__(self, config: Config, *, mesh: Mesh | None = None, shared: Shared = "tasks"):
         config.check()
         self.config = config
         self.mesh = mesh
-        if mesh is not None:
+        self._shares_seeds = mesh is not None and shared == "seeds"
+        self._mesh_of_tasks = None if self._shares_seeds else mesh
+        if self._mesh_of_tasks is not None:
             minibatches = config.learning.minibatches if self._is_control else 1
-            check_shares(config.learning.batch, minibatches, mesh.size)
+            check_shares(config.learning.batch, minibatches, self._mesh_of_tasks.size)
         self.optimizer = make_optimizer(config.learning)
         self._init = jax.jit(self._init_one)
         self._init_seeds = jax.jit(jax.vmap(self._init_one))
-        compiled = jax.jit
-        if mesh is not None:
-            compiled = functools.partial(jax.jit, in_shardings=copied(mesh), out_shardings=copied(mesh))
-        self._spread = compiled(lambda state: state, donate_argnums=0)
-        self._advance = compiled(self._advance_chunk, donate_argnums=0)
+        advance, given, result = self._advance_chunk, COPIED, COPIED
+        if self._shares_seeds:
+            progress = Progress(metrics=SHARED_SECOND, count=COPIED, finite=SHARED)  # pyright: ignore[reportArgumentType]
+            given, result = (SHARED, COPIED, COPIED), (SHARED, progress)
+            advance = on_shares(advance, mesh, given, result)
+        self._advance = compiled(advance, mesh, given, result)
+        place = SHARED if self._shares_seeds else COPIED
+        self._spread = compiled(lambda state: state, mesh, (place,), place)
 
     def init(self, key: Array) -> TrainState:
         """The state before the first update."""
@@ -121,11 +128,15 @@ class Train:
         """
         # The length of the whole training is an argument of the compiled program: a fine-tune of half
         # the length is the same program.
-        if self.mesh is not None:
-            # A state that is fresh or from a file is on one device: for it the program would be compiled
-            # once, and once more for what it returns.
-            state = self._spread(state)
-        return self._advance(state, until, self.config.learning.updates)
+        return self._advance(self.spread(state), until, self.config.learning.updates)
+
+    def spread(self, state: TrainState) -> TrainState:
+        """The state on the devices that `advance` wants it on; it is given away.
+
+        One that is fresh or from a file is on one device: for it the program of `advance` would be compiled
+        once, and once more for what it returns.
+        """
+        return state if self.mesh is None else self._spread(state)
 
     def lower(self, state: TrainState) -> jax.stages.Lowered:
         """The program of `advance`, traced and not yet compiled; of `state` only the shapes matter.
@@ -174,7 +185,7 @@ class Train:
         """What the loss says of a batch, and its gradient: each device of a mesh works on its share."""
         config = self.config.learning
         gradient_of = jax.value_and_grad(loss, has_aux=True)
-        if self.mesh is None:
+        if self._mesh_of_tasks is None:
             return gradient_of(model, batch, config, **given)
 
         def of_share(model, batch, noise, given):
@@ -184,8 +195,8 @@ class Train:
         # One key stands for the noise of all tasks, so it is made for all, and then shared out.
         tasks_and_steps = jax.tree.leaves(batch)[0].shape[:2]
         noise = noise_of(model.posterior, config.training_samples, tasks_and_steps, key=given["key"])
-        places = (COPIED, SHARED, SHARED_DRAWS, COPIED)
-        return on_shares(of_share, self.mesh, places, COPIED)(model, batch, noise, given)
+        places = (COPIED, SHARED, SHARED_SECOND, COPIED)
+        return on_shares(of_share, self._mesh_of_tasks, places, COPIED)(model, batch, noise, given)
 
     def _step(self, model, optimizer, rate, loss, batch, **given):
         """One gradient step, of size `rate`."""
@@ -201,14 +212,16 @@ class Train:
     def _learn_regression(self, state: TrainState, updates: Array | int, key_data: Array, key_learn: Array):
         task, config = self.config.task, self.config.learning
         assert isinstance(task, AbstractRegressionTask)
-        pairs = draw_pairs(task, batch=config.batch, steps=config.steps, mesh=self.mesh, key=key_data)
+        pairs = draw_pairs(
+            task, batch=config.batch, steps=config.steps, mesh=self._mesh_of_tasks, key=key_data
+        )
         rate = learning_rate_at(config, state.update, updates)
         return self._step(state.model, state.optimizer, rate, regression_loss, pairs, key=key_learn)
 
     def _learn_control(self, state: TrainState, updates: Array | int, key_data: Array, key_learn: Array):
         task, config = self.config.task, self.config.learning
         assert isinstance(task, AbstractControlTask)
-        batch = gather(state.model, task, config, mesh=self.mesh, key=key_data)
+        batch = gather(state.model, task, config, mesh=self._mesh_of_tasks, key=key_data)
         rate = learning_rate_at(config, state.update, updates)
         entropy_weight = entropy_weight_at(config, state.update, updates)
 
@@ -247,19 +260,20 @@ class Train:
         first = jnp.max(state.update)
 
         def wanted(now):
-            _, _, count, finite = now
-            return (count < CHUNK) & (first + count < until) & jnp.all(finite)
+            _, _, count, _, keep = now
+            return (count < CHUNK) & (first + count < until) & keep
 
         def body(now):
-            state, rows, count, _ = now
+            state, rows, count, *_ = now
             then, metrics, finite = update(state)
             rows = jax.tree.map(lambda row, value: row.at[count].set(value), rows, metrics)
-            keep = jnp.all(finite)
+            # All seeds stop together, wherever they are.
+            keep = joined_shares(jnp.all(finite)) if self._shares_seeds else jnp.all(finite)
             state = jax.tree.map(lambda new, old: _where(keep, new, old), then, state)
-            return state, rows, count + keep, finite
+            return state, rows, count + keep, finite, keep
 
-        state, rows, count, finite = jax.lax.while_loop(
-            wanted, body, (state, rows, jnp.zeros((), jnp.int32), good)
+        state, rows, count, finite, _ = jax.lax.while_loop(
+            wanted, body, (state, rows, jnp.zeros((), jnp.int32), good, jnp.array(True))
         )
         return state, Progress(rows, count, finite)
 
@@ -270,7 +284,7 @@ def _where(condition: Array, yes: Array, no: Array) -> Array:
     return jnp.where(condition, yes, no)
 
 
-def make_train(config: Config, *, mesh: Mesh | None = None) -> Train:
+def make_train(config: Config, *, mesh: Mesh | None = None, shared: Shared = "tasks") -> Train:
     """From a configuration to its training: a pure function of a key.
 
     ```python
@@ -280,6 +294,7 @@ def make_train(config: Config, *, mesh: Mesh | None = None) -> Train:
     metrics["return"]  # (3,)
     ```
 
-    `mesh`: devices to share the tasks of a batch out among, with one axis, `"tasks"`.
+    `mesh`: devices to share the tasks of a batch out among, with one axis, `"tasks"`; or the seeds, where
+    these are what is `shared`. Seeds need nothing from each other, so they are the better thing to share.
     """
-    return Train(config, mesh=mesh)
+    return Train(config, mesh=mesh, shared=shared)
