@@ -84,7 +84,12 @@ def test_baselines_are_those_of_their_definitions(monkeypatch):
     hidden, inputs = RANDOM.normal(size=(E, T, 4)), RANDOM.normal(size=(E, T, 3))
     clean = watched_of(hidden, inputs)
     others = RANDOM.normal(size=(E, T, 4)) + 2
-    found = Baselines(clean).scores(watched_of(others, inputs), reading_of(mean=others[..., :2]))
+    baselines = Baselines(clean)
+    found, again = (
+        baselines.scores(watched_of(others, inputs), reading_of(mean=others[..., :2])) for _ in range(2)
+    )
+    # By chance alone: other episodes must not have the same numbers.
+    assert not np.any(found["random"] == again["random"])
     flat = hidden.reshape(-1, 4)
     center, precision = flat.mean(axis=0), np.linalg.inv(np.cov(flat.T) + 1e-6 * np.eye(4))
     for e, t in np.ndindex(E, T):

@@ -172,11 +172,11 @@ class Baselines:
     def __init__(self, clean: Watched, *, seed: int = 0):
         hidden = np.asarray(clean.hidden, float)
         flat = hidden.reshape(-1, hidden.shape[-1])
-        self.seed = seed
         self.center = flat.mean(axis=0)
         covariance = np.cov(flat.T) + 1e-6 * np.eye(flat.shape[1])
         self.whitening = np.linalg.cholesky(np.linalg.inv(covariance))
-        chosen = np.random.default_rng(seed).choice(len(flat), min(REFERENCES, len(flat)), replace=False)
+        self.random = np.random.default_rng(seed)
+        chosen = self.random.choice(len(flat), min(REFERENCES, len(flat)), replace=False)
         self.references = flat[chosen]
         self.mean_input = np.asarray(clean.inputs, float).mean(axis=0)
 
@@ -184,7 +184,7 @@ class Baselines:
         """Of other episodes."""
         hidden, mean = np.asarray(played.hidden, float), np.asarray(reading.mean, float)
         return {
-            "random": np.random.default_rng(self.seed + 1).normal(size=hidden.shape[:2]),
+            "random": self.random.normal(size=hidden.shape[:2]),
             "norm of the state": np.linalg.norm(hidden, axis=-1),
             "jump of the state": _jump(hidden),
             "jump of the mean": _jump(mean),

@@ -159,7 +159,7 @@ class _Bench(abc.ABC):
         self.watchers = {name: with_posterior(model, p, key=self.key) for name, p in POSTERIORS.items()}
         # Three parts of one size, so that one program serves them and all that follow.
         parts = [self._play("none", part) for part in range(3)]
-        self.baselines = Baselines(parts[0])
+        self.baselines = Baselines(parts[0], seed=seed)
         by_part = [self._scores(part) for part in parts]
         clean = {name: np.concatenate([part[name] for part in by_part]) for name in by_part[0]}
         alone = {name: ((name, "step"),) for name in clean if name != VALUE_BEFORE}
