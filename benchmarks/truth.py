@@ -3,8 +3,8 @@
     python benchmarks/truth.py --out build/learning [--only gridworld bandit regression] [--seeds 5]
 
 Agents of the laptop preset, those of benchmarks/learning.py where they are in the same folder, then
-`faithfulness` and `shiftbench` on them, all through the command line that users have. Prints Markdown.
-What is done already is not done again, so it can be stopped and started.
+`faithfulness` and `shiftbench` on them, all through the command line that users have. Prints Markdown, and
+draws a figure for each task. What is done already is not done again, so it can be stopped and started.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from learning import Bench
+from matplotlib.figure import Figure
 
 from recurrent_laplace.deploy.shiftbench import COMBINED
 from recurrent_laplace.report.shiftbench import details_of, worth_of
@@ -20,7 +21,8 @@ from recurrent_laplace.report.shiftbench import details_of, worth_of
 OWN_BELIEFS = ("Laplace diagonal", "VRNN diagonal")
 """Agents that were trained with a belief, beside the RNNs."""
 OWN_SEEDS = 3
-CEILING = "exact surprise"
+NO_RIVALS = ("exact surprise", "random")
+"""The ceiling and chance: never the best score."""
 
 
 def agents(bench: Bench, task: str) -> dict[str, list[Path]]:
@@ -47,20 +49,31 @@ def shifts(bench: Bench, task: str) -> pl.DataFrame:
     return pl.read_parquet(page.with_suffix(".parquet"))
 
 
+class Separations:
+    """AUROC of every score on every shift, mean over networks, the best scores first."""
+
+    def __init__(self, frame: pl.DataFrame):
+        self.shifts = frame["shift"].unique(maintain_order=True).to_list()
+        groups = frame.group_by("score", "shift")
+        self.of = {key: float(group["auroc"].to_numpy().mean()) for key, group in groups}
+        self.scores = frame["score"].unique(maintain_order=True).to_list()
+        self.scores.sort(
+            key=lambda score: -np.mean([self.of[score, name] for name in self.shifts if name != "new_task"])
+        )
+        rivals = [score for score in self.scores if score not in NO_RIVALS]
+        real = [name for name in self.shifts if name != "new_task"]
+        self.best = {name: max(rivals, key=lambda score: self.of[score, name]) for name in real}
+
+
 def print_shifts(frame: pl.DataFrame, task: str) -> None:
     """AUROC of all scores, the best of each shift in bold; then what the alarms do."""
-    names = frame["shift"].unique(maintain_order=True).to_list()
-    means = {key: float(group["auroc"].to_numpy().mean()) for key, group in frame.group_by("score", "shift")}
-    scores = frame["score"].unique(maintain_order=True).to_list()
-    best = {name: max(means[score, name] for score in scores if score != CEILING) for name in names}
-    scores.sort(key=lambda score: -np.mean([means[score, name] for name in names if name != "new_task"]))
+    found = Separations(frame)
+    names = found.shifts
     print(f"\n### Shifts: {task}\n\n| score | {' | '.join(name.replace('_', ' ') for name in names)} |")
     print(f"|---|{'---|' * len(names)}")
-    for score in scores:
-        cells = [f"{means[score, name]:.2f}" for name in names]
-        bold = [
-            score != CEILING and name != "new_task" and means[score, name] == best[name] for name in names
-        ]
+    for score in found.scores:
+        cells = [f"{found.of[score, name]:.2f}" for name in names]
+        bold = [found.best.get(name) == score for name in names]
         print(f"| {score} | {' | '.join(f'**{c}**' if b else c for c, b in zip(cells, bold, strict=True))} |")
 
     print("\n| shift | alarm | AUROC, 99% | AUPR | FPR at 95% | median delay |", end="")
@@ -72,6 +85,28 @@ def print_shifts(frame: pl.DataFrame, task: str) -> None:
                 parts = ("score", "auroc", "aupr", "fpr95", "delay", "missed", "false_alarms")
                 cells = [name.replace("_", " "), *(row[part] for part in parts)]
                 print(f"| {' | '.join(cells)} | {worth.get((name, row['score']), '')} |")
+
+
+def draw_shifts(frame: pl.DataFrame, task: str, path: Path) -> None:
+    """All scores and shifts at a glance: blue notices, red is misled."""
+    found = Separations(frame)
+    values = np.array([[found.of[score, name] for name in found.shifts] for score in found.scores])
+    figure = Figure(
+        figsize=(3.4 + 0.75 * len(found.shifts), 1.4 + 0.2 * len(found.scores)), layout="constrained"
+    )
+    axes = figure.subplots()
+    image = axes.imshow(values, cmap="RdBu", vmin=0, vmax=1, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        color = "white" if abs(value - 0.5) > 0.35 else "black"
+        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=7)
+    columns = [name.replace("_", " ") for name in found.shifts]
+    axes.set_xticks(range(len(columns)), columns, rotation=35, ha="left", fontsize=8)
+    axes.set_yticks(range(len(found.scores)), found.scores, fontsize=7)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    figure.colorbar(image, ax=axes, shrink=0.4, label="AUROC, mean over networks; 0.5 is chance")
+    figure.suptitle(f"What notices a changed world: {task}", fontsize=10)
+    figure.savefig(path, dpi=110)
 
 
 def faithfulness(bench: Bench, task: str) -> str:
@@ -92,7 +127,9 @@ def main() -> None:
     options = parser.parse_args()
     bench = Bench(options.out, options.seeds)
     for task in options.only:
-        print_shifts(shifts(bench, task), task)
+        frame = shifts(bench, task)
+        print_shifts(frame, task)
+        draw_shifts(frame, task, bench.out / f"shifts-{task}.png")
         if task != "regression":
             print(f"\n### Faithfulness: {task}\n\n```\n{faithfulness(bench, task)}```", flush=True)
 
