@@ -21,12 +21,16 @@ from recurrent_laplace.experiments.storage import RunDirectory
 POSTERIORS = {
     "sum, diagonal": ["--accumulate", "precision", "--covariance", "diagonal"],
     "sum, dense": ["--accumulate", "precision", "--covariance", "dense"],
-    "sum, over the state": ["--accumulate", "precision", "--covariance", "dense", "--space", "state"],
     "stationary, diagonal": ["--accumulate", "none", "--covariance", "diagonal"],
     "stationary, dense": ["--accumulate", "none", "--covariance", "dense"],
     "window 10, dense": ["--accumulate", "none", "--window", "10", "--covariance", "dense"],
+    # One scale alone: each look at it factors matrices of the whole state.
+    "sum, over the state": [
+        *("--accumulate", "precision", "--covariance", "dense", "--space", "state"),
+        *("--calibrate-scales", "temperature"),
+    ],
 }
-FITS = [(name, "likelihood") for name in POSTERIORS] + [(name, "coverage") for name in list(POSTERIORS)[:3]]
+FITS = [(name, "likelihood") for name in POSTERIORS] + [(name, "coverage") for name in list(POSTERIORS)[:2]]
 SHOWN = ("coverage_50", "coverage_90", "nll")
 SIGNS = {"prior_stddev": "prior", "damping_precision": "damping", "temperature": "T", "forgetting": "keep"}
 
