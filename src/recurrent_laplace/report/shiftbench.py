@@ -134,9 +134,10 @@ def _delay(rows: pl.DataFrame) -> str:
 
 
 def _missed(rows: pl.DataFrame) -> str:
-    """The mean over networks; a network that could know of no change has none."""
+    """The mean over networks; a network that could know of no change has none, nor has what is no change."""
     share = rows["missed"].fill_nan(None).mean()
-    return "-" if share is None else f"{share:.0%}"
+    is_none = share is None or rows["shift"][0] in NOT_WANTED
+    return "-" if is_none else f"{share:.0%}"
 
 
 def worth_of(frame: pl.DataFrame) -> list[dict[str, str]]:
