@@ -68,7 +68,7 @@ class Separations:
 def print_shifts(frame: pl.DataFrame, task: str) -> None:
     """AUROC of all scores, the best of each shift in bold; then what the alarms do."""
     found = Separations(frame)
-    names = found.shifts
+    names, has_return = found.shifts, "return_kept" in frame.columns
     print(f"\n### Shifts: {task}\n\n| score | {' | '.join(name.replace('_', ' ') for name in names)} |")
     print(f"|---|{'---|' * len(names)}")
     for score in found.scores:
@@ -76,15 +76,18 @@ def print_shifts(frame: pl.DataFrame, task: str) -> None:
         bold = [found.best.get(name) == score for name in names]
         print(f"| {score} | {' | '.join(f'**{c}**' if b else c for c, b in zip(cells, bold, strict=True))} |")
 
-    print("\n| shift | alarm | AUROC, 99% | AUPR | FPR at 95% | median delay |", end="")
-    print(" missed | false alarms | return after it: kept, reset |\n|---|---|---|---|---|---|---|---|---|")
+    print(
+        "\n| shift | alarm | AUROC, 99% | AUPR | FPR at 95% | median delay | missed | false alarms |", end=""
+    )
+    print(f"{' return after it: kept, reset |' if has_return else ''}\n|{'---|' * (8 + has_return)}")
     worth = {(row["shift"], row["score"]): f"{row['kept']}, {row['reset']}" for row in worth_of(frame)}
     for name in names:
         for row in details_of(frame.filter(pl.col("shift") == name)):
             if row["score"] in COMBINED:
                 parts = ("score", "auroc", "aupr", "fpr95", "delay", "missed", "false_alarms")
                 cells = [name.replace("_", " "), *(row[part] for part in parts)]
-                print(f"| {' | '.join(cells)} | {worth.get((name, row['score']), '')} |")
+                cells += [worth[name, row["score"]]] if has_return else []
+                print(f"| {' | '.join(cells)} |")
 
 
 def draw_shifts(frame: pl.DataFrame, task: str, path: Path) -> None:

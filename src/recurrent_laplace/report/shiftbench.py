@@ -128,9 +128,10 @@ def details_of(frame: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _delay(rows: pl.DataFrame) -> str:
-    """The median over networks; a network that notices too few changes has none."""
+    """The median over networks; what notices too few changes has none, nor has what is no change."""
     median = np.median(rows["delay"].to_numpy())
-    return f"{median:.0f}" if np.isfinite(median) else "-"
+    is_some = np.isfinite(median) and rows["shift"][0] not in NOT_WANTED
+    return f"{median:.0f}" if is_some else "-"
 
 
 def _missed(rows: pl.DataFrame) -> str:
