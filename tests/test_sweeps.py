@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from recurrent_laplace.experiments import sweeps
 from recurrent_laplace.experiments.sweeps import SweepDirectory
+from recurrent_laplace.files import StorageError
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +179,31 @@ def test_dry_run_lists_and_leaves_no_trace(sweep, tmp_path):
     said = finished(sweep(SMALL.format(updates="2, 3"), "--dry-run"))
     assert "4 runs: about" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_sweepers_that_begin_at_the_same_moment(tmp_path, monkeypatch):
+    tables = tomllib.loads(SMALL.format(updates=2))
+    out = tmp_path / "out"
+    out.mkdir()
+    # One is just writing sweep.toml.
+    (out / ".sweep.toml.writing").write_text("")
+    second = SweepDirectory.make(out, tables, tmp_path / "sweep.toml")
+
+    # Now it has, while the second was about to: its own unfinished file is gone.
+    def overtaken(file: Path, text: str) -> None:
+        file.write_text(text)
+        raise StorageError(f"cannot write {file}")
+
+    monkeypatch.setattr(sweeps, "write_text", overtaken)
+    second.write(tables)
+    assert SweepDirectory.open(out).plan == second.plan
+
+    def full(file: Path, text: str) -> None:
+        raise StorageError(f"cannot write {file}: no room")
+
+    monkeypatch.setattr(sweeps, "write_text", full)
+    with pytest.raises(StorageError, match="no room"):
+        SweepDirectory.make(tmp_path / "other", tables, tmp_path / "sweep.toml").write(tables)
 
 
 def test_bad_places_are_refused(sweep, tmp_path):

@@ -15,7 +15,7 @@ class StorageError(Exception):
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the place of `path` when all went well."""
-    temporary = path.with_name(f".{path.name}.writing")
+    temporary = unfinished(path)
     try:
         yield temporary
         _sync(temporary)
@@ -24,6 +24,11 @@ def replacing(path: Path) -> Iterator[Path]:
         raise StorageError(f"cannot write {path}: {problem.strerror or problem}.") from problem
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def unfinished(path: Path) -> Path:
+    """What a file is called until all of it is there."""
+    return path.with_name(f".{path.name}.writing")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -16,7 +16,7 @@ from recurrent_laplace.experiments.leases import Entry, Leases
 from recurrent_laplace.experiments.plan import Job, Plan, read_plan
 from recurrent_laplace.experiments.runner import InterruptedRunError, RunOptions, train_run
 from recurrent_laplace.experiments.storage import RunDirectory
-from recurrent_laplace.files import StorageError, read_text, write_text
+from recurrent_laplace.files import StorageError, read_text, unfinished, write_text
 
 POLL_SECONDS = 0.5
 """How often an idle worker looks for something to do."""
@@ -60,10 +60,12 @@ class SweepDirectory:
             if folder.exists() and not folder.is_dir():
                 raise StorageError(f"a sweep cannot be put at {path}: {folder} is a file.")
         file = path / "sweep.toml"
+        others = set(path.iterdir()) - {unfinished(file)} if path.exists() else set()
+        # Looked for after the others: who begins the same sweep at the same time writes it before them.
         if file.exists():
             if parse_toml(read_text(file), file) != tables:
                 raise StorageError(f"{path} is the directory of another sweep: {file} differs from {source}.")
-        elif path.exists() and any(path.iterdir()):
+        elif others:
             raise StorageError(f"{path} exists and is not the directory of a sweep: it has no sweep.toml.")
         return cls(path, plan)
 
@@ -81,8 +83,14 @@ class SweepDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise StorageError(f"cannot write {self.path}: {problem.strerror or problem}.") from problem
-        if not (self.path / "sweep.toml").exists():
-            write_text(self.path / "sweep.toml", tomli_w.dumps(tables))
+        file = self.path / "sweep.toml"
+        if file.exists():
+            return
+        try:
+            write_text(file, tomli_w.dumps(tables))
+        except (OSError, StorageError):
+            if not file.exists():  # By another sweeper, which had the same to write.
+                raise
 
     def is_done(self, job: Job) -> bool:
         """Whether a job's run is trained and tested."""
