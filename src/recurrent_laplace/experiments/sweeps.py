@@ -88,7 +88,7 @@ class SweepDirectory:
             return
         try:
             write_text(file, tomli_w.dumps(tables))
-        except (OSError, StorageError):
+        except StorageError:
             if not file.exists():  # By another sweeper, which had the same to write.
                 raise
 
