@@ -131,6 +131,9 @@ def draw(drawn: dict[Axis, dict[str, Series]]) -> Figure:
                 for panel, measured, count in ((above, times, multiplications), (below, memory, numbers)):
                     expected = np.array(count) * measured[-1] / count[-1]
                     panel.loglog(sizes, expected, ":", color=colour, linewidth=1)
+            sizes = sorted({point.size for points in drawn[axis].values() for point in points})
+            below.set_xticks(sizes, [str(size) for size in sizes])
+            below.minorticks_off()
             below.set_xlabel(axis.words)
         panels[0, 0].set_ylabel("time, ms")
         panels[1, 0].set_ylabel("memory, MB")

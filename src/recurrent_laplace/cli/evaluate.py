@@ -11,8 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 from recurrent_laplace.cli.parsing import parse, peek, peek_run, session, with_task
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.evaluation import EvaluationConfig
-from recurrent_laplace.experiments.evaluation import evaluate_run
-from recurrent_laplace.experiments.oracles import oracle_table
+from recurrent_laplace.experiments.evaluation import evaluate_beside_oracle
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.summary import summary_table
 from recurrent_laplace.tasks import TASKS, make_task
@@ -45,7 +44,6 @@ def main(argv: list[str]) -> None:
         chosen.parameters.check()
         console = Console()
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
-            frame, written = evaluate_run(directory, chosen.evaluation, chosen.parameters)
-            exact = oracle_table(directory.folder, chosen.parameters, tasks=chosen.evaluation.tasks)
+            frame, written, exact = evaluate_beside_oracle(directory, chosen.evaluation, chosen.parameters)
     console.print(summary_table(frame, exact, console.width))
     print(f"written: {written}")

@@ -13,8 +13,7 @@ from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.evaluation.validation import CalibrationConfig
 from recurrent_laplace.experiments.calibration import calibration_tables, derive_calibrated
 from recurrent_laplace.experiments.derive import derive
-from recurrent_laplace.experiments.evaluation import evaluate_run
-from recurrent_laplace.experiments.oracles import oracle_table
+from recurrent_laplace.experiments.evaluation import evaluate_beside_oracle
 from recurrent_laplace.experiments.runner import RunOptions
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.summary import summary_table
@@ -76,7 +75,6 @@ def main(argv: list[str]) -> None:
             learning = dataclasses.replace(parent.run.config.learning, updates=0)
             directory = derive(parent, chosen.posterior, learning, snapshot=chosen.snapshot, options=options)
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
-            frame, written = evaluate_run(directory, chosen.evaluation)
-            exact = oracle_table(directory.folder, directory.run.config.task, tasks=chosen.evaluation.tasks)
+            frame, written, exact = evaluate_beside_oracle(directory, chosen.evaluation)
     console.print(summary_table(frame, exact, console.width))
     print(f"written: {written}")

@@ -1,6 +1,7 @@
 """Evaluation of a run: its table, stored."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +10,7 @@ from recurrent_laplace.evaluation import EvaluationConfig, evaluate
 from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.evaluation.lengths import LENGTHS
 from recurrent_laplace.experiments.models import load_state, per_seed
+from recurrent_laplace.experiments.oracles import oracle_table
 from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.experiments.tables import evaluation_frame, write_table
 from recurrent_laplace.files import StorageError
@@ -43,6 +45,17 @@ def evaluate_run(
     path = directory.path / f"{_file_name(run.config.task, task, config)}.parquet"
     write_table(path, frame)
     return frame, path
+
+
+def evaluate_beside_oracle(
+    directory: RunDirectory, config: EvaluationConfig, task: AbstractTask | None = None
+) -> tuple[pl.DataFrame, Path, pl.DataFrame]:
+    """`evaluate_run`, and what exact Bayes reaches on the same tasks, which another core works out."""
+    config.check()
+    task = directory.run.config.task if task is None else task
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        exact = beside.submit(oracle_table, directory.folder, task, tasks=config.tasks)
+        return *evaluate_run(directory, config, task), exact.result()
 
 
 def _file_name(own: AbstractTask, task: AbstractTask, config: EvaluationConfig) -> str:

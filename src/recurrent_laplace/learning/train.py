@@ -34,6 +34,9 @@ Model = Agent | Regressor
 CHUNK = 20
 """Updates that a compiled call makes at most."""
 
+COMPILE_QUICKLY = {"xla_backend_optimization_level": 1}
+"""For a program that runs once."""
+
 WATCHED = ("loss", "gradient", "belief", "weights")
 """What must stay finite."""
 
@@ -83,8 +86,8 @@ class Train:
             minibatches = config.learning.minibatches if self._is_control else 1
             check_shares(config.learning.batch, minibatches, self._mesh_of_tasks.size)
         self.optimizer = make_optimizer(config.learning)
-        self._init = jax.jit(self._init_one)
-        self._init_seeds = jax.jit(jax.vmap(self._init_one))
+        self._init = jax.jit(self._init_one, compiler_options=COMPILE_QUICKLY)
+        self._init_seeds = jax.jit(jax.vmap(self._init_one), compiler_options=COMPILE_QUICKLY)
         advance, given, result = self._advance_chunk, COPIED, COPIED
         if self._shares_seeds:
             progress = Progress(metrics=SHARED_SECOND, count=COPIED, finite=SHARED)  # pyright: ignore[reportArgumentType]
@@ -96,6 +99,8 @@ class Train:
 
     def init(self, key: Array) -> TrainState:
         """The state before the first update."""
+        if isinstance(key, jax.core.Tracer):  # Only a program of its own can be compiled in its own way.
+            return jax.vmap(self._init_one)(key) if key.ndim else self._init_one(key)
         return self._init_seeds(key) if key.ndim else self._init(key)
 
     def make_model(self, key: Array) -> Model:
