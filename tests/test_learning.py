@@ -891,6 +891,31 @@ def test_an_update_is_one_gradient_step_on_what_was_gathered():
     assert_same_bits((state.key, state.update), (SEEDS[3], jnp.ones((), jnp.int32)))
 
 
+@pytest.mark.parametrize("kind", ["laplace", "variational"])
+def test_a_gradient_in_parts_is_that_of_the_whole(kind, monkeypatch):
+    dense = rl.PosteriorConfig(kind=kind, covariance="dense")
+    learning = dataclasses.replace(CONTROL.learning, batch=6, training_samples=2, acting_samples=2)
+    config = dataclasses.replace(CONTROL, posterior=dense, learning=learning)
+    parts = set()
+
+    def watched(model, batch, *rest, **given):
+        parts.add(len(batch.advantage))
+        return control_loss(model, batch, *rest, **given)
+
+    monkeypatch.setattr(train_module, "control_loss", watched)
+
+    def first_update(states_together):
+        monkeypatch.setattr(train_module, "STATES_TOGETHER", states_together)
+        train = rl.make_train(config)
+        return train.advance(train.init(KEY), 1)
+
+    whole = first_update(2**20)
+    in_parts = first_update(2 * learning.steps * config.agent.hidden_size)
+    assert parts == {6, 2}
+    assert_close(in_parts[0].model, whole[0].model)
+    assert_close(in_parts[1].metrics, whole[1].metrics)
+
+
 def is_adams(path, value):
     """The count of gradient steps that AdamW keeps, not that of a schedule."""
     del value

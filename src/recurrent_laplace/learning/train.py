@@ -27,12 +27,17 @@ from recurrent_laplace.learning.sharding import (
     on_shares,
 )
 from recurrent_laplace.models import Agent, Regressor
+from recurrent_laplace.posterior.curvature import chunk_size
 from recurrent_laplace.tasks import AbstractControlTask, AbstractRegressionTask
 
 Model = Agent | Regressor
 
 CHUNK = 20
 """Updates that a compiled call makes at most."""
+
+STATES_TOGETHER = 2**20
+"""Hidden states, counted in numbers, that a gradient with dense beliefs is taken of at a time: with more of
+them, their matrices fill gigabytes that the system has to clear first. Other beliefs gain nothing by it."""
 
 COMPILE_QUICKLY = {"xla_backend_optimization_level": 1}
 """For a program that runs once."""
@@ -188,20 +193,31 @@ class Train:
 
     def _gradient(self, loss, model, batch, **given):
         """What the loss says of a batch, and its gradient: each device of a mesh works on its share."""
-        config = self.config.learning
+        config, mesh = self.config.learning, self._mesh_of_tasks
         gradient_of = jax.value_and_grad(loss, has_aux=True)
-        if self._mesh_of_tasks is None:
+        tasks, steps = jax.tree.leaves(batch)[0].shape[:2]
+        share = tasks if mesh is None else tasks // mesh.size
+        together = _tasks_together(self.config, share, steps)
+        if mesh is None and together == tasks:
             return gradient_of(model, batch, config, **given)
 
         def of_share(model, batch, noise, given):
             # A loss is a mean over tasks, so the mean of its gradients is the gradient of the whole.
-            return joined_shares(gradient_of(model, batch, config, noise=noise, **given))
+            def of_few(batch_and_noise):
+                few, noise = batch_and_noise
+                return gradient_of(model, few, config, noise=noise, **given)
+
+            if together == share:
+                result = of_few((batch, noise))
+            else:
+                parts = (_in_parts(batch, together), jnp.moveaxis(_in_parts(noise, together, axis=1), 1, 0))
+                result = jax.tree.map(_mean_of_parts, jax.lax.map(of_few, parts))
+            return result if mesh is None else joined_shares(result)
 
         # One key stands for the noise of all tasks, so it is made for all, and then shared out.
-        tasks_and_steps = jax.tree.leaves(batch)[0].shape[:2]
-        noise = noise_of(model.posterior, config.training_samples, tasks_and_steps, key=given["key"])
+        noise = noise_of(model.posterior, config.training_samples, (tasks, steps), key=given["key"])
         places = (COPIED, SHARED, SHARED_SECOND, COPIED)
-        return on_shares(of_share, self._mesh_of_tasks, places, COPIED)(model, batch, noise, given)
+        return on_shares(of_share, mesh, places, COPIED)(model, batch, noise, given)
 
     def _step(self, model, optimizer, rate, loss, batch, **given):
         """One gradient step, of size `rate`."""
@@ -281,6 +297,26 @@ class Train:
             wanted, body, (state, rows, jnp.zeros((), jnp.int32), good, jnp.array(True))
         )
         return state, Progress(rows, count, finite)
+
+
+def _tasks_together(config: Config, tasks: int, steps: int) -> int:
+    """As many tasks as the gradient is to work on together: equal parts of all, where beliefs are dense."""
+    most = max(STATES_TOGETHER // (steps * config.agent.hidden_size), 1)
+    part = chunk_size(tasks, most)
+    is_dense = config.posterior.kind != "point" and config.posterior.covariance == "dense"
+    # A number of tasks without a good divisor stays whole: crumbs would take longer.
+    return part if is_dense and 4 * part >= most else tasks
+
+
+def _in_parts(tree: Any, size: int, axis: int = 0) -> Any:
+    """An axis split in two: parts, and `size` entries of each."""
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(*leaf.shape[:axis], -1, size, *leaf.shape[axis + 1 :]), tree
+    )
+
+
+def _mean_of_parts(leaf: Array) -> Array:
+    return jnp.all(leaf, axis=0) if leaf.dtype == bool else jnp.mean(leaf, axis=0)
 
 
 def _where(condition: Array, yes: Array, no: Array) -> Array:
