@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
@@ -104,7 +105,7 @@ class Train:
 
     def init(self, key: Array) -> TrainState:
         """The state before the first update."""
-        if isinstance(key, jax.core.Tracer):  # Only a program of its own can be compiled in its own way.
+        if isinstance(key, Tracer):  # Only a program of its own can be compiled in its own way.
             return jax.vmap(self._init_one)(key) if key.ndim else self._init_one(key)
         return self._init_seeds(key) if key.ndim else self._init(key)
 
