@@ -27,6 +27,7 @@ from recurrent_laplace.experiments.devices import make_mesh, share_out
 from recurrent_laplace.experiments.display import Display
 from recurrent_laplace.experiments.runner import InterruptedRunError, RunOptions, train_run
 from recurrent_laplace.learning import Config, LearningConfig, make_train
+from recurrent_laplace.learning import train as train_module
 from recurrent_laplace.learning.sharding import COPIED, SHARED, joined_shares, on_shares
 from recurrent_laplace.models import AgentConfig, PosteriorConfig
 from recurrent_laplace.tasks import Gridworld, make_task
@@ -109,6 +110,8 @@ def seeds() -> dict:
 
 def share(case: str, *counts: str) -> dict:
     found = {}
+    # A part of the tasks needs as much room on one device as on many: whole gradients are compared.
+    train_module.STATES_TOGETHER = 2**62
     for count in map(int, counts):
         # So large that what does not depend on the batch does not count; nothing of it is ever made.
         train = make_train(config_of(case, batch=2**16), mesh=make_mesh(count))
