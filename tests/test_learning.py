@@ -936,7 +936,8 @@ def test_every_epoch_has_every_task_in_one_minibatch(monkeypatch):
     experience = Experience(**dict.fromkeys((f.name for f in dataclasses.fields(Experience)), nothing))
     powers = jnp.broadcast_to(2.0 ** jnp.arange(tasks)[:, None], (tasks, 2))
 
-    def loss(model, batch, config, *, entropy_weight, key):
+    def loss(model, batch, config, *, alphabet, entropy_weight, key):
+        assert alphabet is not None
         seen = jnp.sum(batch.advantage[:, 0])
         metrics = {
             "seen": seen,

@@ -1,6 +1,7 @@
 """What a recurrent cell is: a carry, a step, and the derivative of one step by the hidden state."""
 
 import abc
+import copy
 from typing import Any, Self
 
 import equinox as eqx
@@ -132,6 +133,14 @@ class AbstractGatedCell(AbstractCell):
             shapes,
             [arrays[name].astype(dtype) for name in names],
         )
+
+    def with_input_weights(self, weight_ih: Float[Array, "rows D"]) -> Self:
+        """The same recurrence on other inputs."""
+        check_shape("weight_ih", weight_ih, (self.weight_ih.shape[0], "D"))
+        cell = copy.copy(self)
+        object.__setattr__(cell, "weight_ih", weight_ih)  # a Module is frozen, and this one is nobody's yet
+        object.__setattr__(cell, "input_size", weight_ih.shape[1])
+        return cell
 
     def init(self) -> Carry:
         return jnp.zeros(self.hidden_size, self.weight_hh.dtype)

@@ -17,6 +17,10 @@ BASE = 8
 """Size at which halving stops; below it, elimination row by row."""
 
 
+BLOCKS = 8
+"""Blocks that a triangular system is cut into, unless they would be smaller than `BASE`."""
+
+
 def transpose(a: Float[Array, "*lead M N"]) -> Float[Array, "*lead N M"]:
     """Swap the last two axes."""
     return jnp.swapaxes(a, -1, -2)
@@ -26,7 +30,7 @@ def _split(n: int) -> int:
     return BASE * (((n + BASE - 1) // BASE + 1) // 2)
 
 
-def _take(a: Array, index: Array, axis: int) -> Array:
+def _take(a: Array, index: Array | int, axis: int) -> Array:
     return jax.lax.dynamic_index_in_dim(a, index, axis, keepdims=False)
 
 
@@ -101,20 +105,24 @@ def _cholesky_base(a: Array, floor: Array) -> tuple[Array, Array, Array]:
     n = a.shape[-1]
     rows = jnp.concatenate([a, jnp.broadcast_to(jnp.eye(n, dtype=a.dtype), a.shape)], axis=-1)
 
-    def body(j: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        rows, done, added = state
+    def scaled(rows: Array, j: Array | int) -> tuple[Array, Array]:
         row, lowest = _take(rows, j, -2), _take(floor, j, -1)
         pivot = _take(row, j, -1)
-        bad = pivot <= lowest
         lone = jnp.where(jnp.arange(2 * n) == j, jnp.sqrt(lowest)[..., None], 0)
-        row = jnp.where(bad[..., None], lone, row * jax.lax.rsqrt(pivot)[..., None])
-        done = jnp.where((jnp.arange(n) == j)[:, None], row[..., None, :], done)
-        added = jnp.maximum(added, jnp.where(pivot > lowest, 0, lowest - pivot))
-        # Column j of the factor is row j, by symmetry.
-        return rows - row[..., :n, None] * row[..., None, :], done, added
+        row = jnp.where((pivot <= lowest)[..., None], lone, row * jax.lax.rsqrt(pivot)[..., None])
+        return row, jnp.where(pivot > lowest, 0, lowest - pivot)
 
-    start = (rows, jnp.zeros_like(rows), jnp.zeros(a.shape[:-2], a.dtype))
-    _, done, added = jax.lax.fori_loop(0, n, body, start)
+    def body(j: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        rows, row, done, added = state
+        done = jnp.where((jnp.arange(n) == j)[:, None], row[..., None, :], done)
+        # Column j of the factor is row j, by symmetry.
+        rows = rows - row[..., :n, None] * row[..., None, :]
+        # The next row is scaled here and carried: where it is used, XLA would take its root for every entry.
+        row, more = scaled(rows, jnp.minimum(j + 1, n - 1))
+        return rows, row, done, jnp.maximum(added, jnp.where(j + 1 < n, more, 0))
+
+    row, added = scaled(rows, 0)
+    _, _, done, added = jax.lax.fori_loop(0, n, body, (rows, row, jnp.zeros_like(rows), added))
     return jnp.tril(transpose(done[..., :n])), jnp.tril(done[..., n:]), added
 
 
@@ -243,16 +251,22 @@ def _solve(factor: Array, b: Array, transposed: bool) -> Array:
 
 @functools.partial(jax.jit, static_argnames="transposed")
 def _substitute(lower: Array, b: Array, transposed: bool) -> Array:
+    # Block by block: x of one, from the inverse of its triangle, then its part is taken from the rest.
     n = b.shape[-1]
-    diagonal = jnp.diagonal(lower, axis1=-2, axis2=-1)
+    size = max(BASE, -(-n // BLOCKS))
+    solved, rest = [], b
+    for start in reversed(range(0, n, size)) if transposed else range(0, n, size):
+        end = min(start + size, n)
+        inverse = _triangular_inverse(lower[..., start:end, start:end])
+        if transposed:
+            x = _row_times(rest[..., start:], inverse)
+            rest = rest[..., :start] - _row_times(x, lower[..., start:end, :start])
+        else:
+            x = _row_times(rest[..., : end - start], transpose(inverse))
+            rest = rest[..., end - start :] - _row_times(x, transpose(lower[..., end:, start:end]))
+        solved.append(x)
+    return jnp.concatenate(solved[::-1] if transposed else solved, axis=-1)
 
-    def body(step: Array, rest: Array) -> Array:
-        # `rest` holds solved entries before (transposed: after) j, remaining right-hand sides else.
-        j = n - 1 - step if transposed else step
-        x = _take(rest, j, -1) / _take(diagonal, j, -1)
-        line = _take(lower, j, -2 if transposed else -1)
-        open_ = jnp.arange(n) < j if transposed else jnp.arange(n) > j
-        rest = rest - jnp.where(open_, line * x[..., None], 0)
-        return jnp.where(jnp.arange(n) == j, x[..., None], rest)
 
-    return jax.lax.fori_loop(0, n, body, b)
+def _row_times(row: Array, matrix: Array) -> Array:
+    return jnp.einsum("...i,...ij->...j", row, matrix)

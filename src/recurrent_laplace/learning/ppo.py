@@ -12,9 +12,11 @@ from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.returns import advantages
 from recurrent_laplace.learning.rollout import Experience, rollout
 from recurrent_laplace.learning.sharding import COPIED, SHARED, on_shares
+from recurrent_laplace.learning.tables import with_tables
 from recurrent_laplace.models import Agent
 from recurrent_laplace.models.agent import Behaviour
 from recurrent_laplace.tasks import AbstractControlTask
+from recurrent_laplace.tasks.base import Alphabet
 
 
 class Batch(eqx.Module):
@@ -70,12 +72,17 @@ def control_loss(
     batch: Batch,
     config: LearningConfig,
     *,
+    alphabet: Alphabet | None = None,
     entropy_weight: Float[Array, ""] | float,
     key: Array,
     noise: Float[Array, "S B T F"] | None = None,
 ) -> tuple[Float[Array, ""], tuple[dict[str, Array], Array]]:
-    """The negative bound per step, the numbers to log, and whether all beliefs were finite."""
+    """The negative bound per step, the numbers to log, and whether all beliefs were finite.
+
+    `alphabet`: of the task, where it has one.
+    """
     then = batch.experience
+    agent = with_tables(agent, alphabet)
     inputs, embedded = agent.embed(then.observation, then.previous_action, then.previous_reward)
     if then.belief is None:
         trace, beliefs, info = jax.vmap(agent.posterior.unroll_trace)(inputs)

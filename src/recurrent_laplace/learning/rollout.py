@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.learning.beliefs import draw
+from recurrent_laplace.learning.tables import with_tables
 from recurrent_laplace.models import Agent
 from recurrent_laplace.tasks import AbstractControlTask
 from recurrent_laplace.tasks.base import Problem
@@ -61,6 +62,7 @@ def rollout(
     Episodes that end inside the task reset neither the memory nor the previous action and reward; where
     `resets` says so, the belief forgets everything before it takes in the input of that step.
     """
+    agent = with_tables(agent, task.alphabet())
     posterior = agent.posterior
     key_reset, key_steps = jax.random.split(key)
     world, observation = task.reset(problem, key_reset)

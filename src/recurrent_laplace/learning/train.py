@@ -246,6 +246,7 @@ class Train:
         batch = gather(state.model, task, config, mesh=self._mesh_of_tasks, key=key_data)
         rate = learning_rate_at(config, state.update, updates)
         entropy_weight = entropy_weight_at(config, state.update, updates)
+        loss = functools.partial(control_loss, alphabet=task.alphabet())
 
         def step(now, key):
             key_order, key = jax.random.split(key)
@@ -257,7 +258,7 @@ class Train:
                 (model, optimizer), (order, key) = now, given
                 share = jax.tree.map(lambda leaf: leaf[order], batch) if config.minibatches > 1 else batch
                 model, optimizer, metrics, finite = self._step(
-                    model, optimizer, rate, control_loss, share, entropy_weight=entropy_weight, key=key
+                    model, optimizer, rate, loss, share, entropy_weight=entropy_weight, key=key
                 )
                 return (model, optimizer), (metrics, finite)
 

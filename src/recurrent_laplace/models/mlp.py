@@ -71,6 +71,14 @@ class Embedder(eqx.Module):
         return embedding if self.norm is None else self.norm(embedding)
 
 
+class Look(eqx.Module):
+    """What a head needs of what it sees: its share of the first layer, and the moments of its numbers."""
+
+    projected: Float[Array, "*some M"]
+    mean: Float[Array, "*some 1"]
+    variance: Float[Array, "*some 1"]
+
+
 class Head(eqx.Module):
     """From draws of the belief, and what else it sees, to a prediction."""
 
@@ -96,38 +104,42 @@ class Head(eqx.Module):
         self, z: Float[Array, "*lead F"], seen: Float[Array, "*some C"] | None = None
     ) -> Float[Array, "*lead M"]:
         """`seen` broadcasts against the leading axes of `z`."""
-        return self.mlp.after_first(self._first(z, seen))
+        return self.after_look(z, None if seen is None else self.look(seen))
 
-    def _first(self, z: Array, seen: Array | None) -> Array:
-        """The first layer of the normalised `(z, seen)`, which are never put side by side.
+    def look(self, seen: Float[Array, "*some C"]) -> Look:
+        """What is needed of `seen`, which is the same for all draws of z: computed once for them."""
+        weight, _ = self._first()
+        mean, variance = _moments(seen)
+        return Look(seen @ weight[:, -seen.shape[-1] :].T, mean, variance)
 
-        What is seen is the same for all draws of z, so its share is computed once; and since the norm is
-        affine but for the row's deviation, it moves into the weights:
+    def after_look(self, z: Float[Array, "*lead F"], look: Look | None) -> Float[Array, "*lead M"]:
+        """The rest, for draws of z."""
+        weight, bias = self._first()
+        size, of_all = z.shape[-1], weight.shape[-1]
+        out = z @ weight[:, :size].T
+        if look is not None:
+            out = out + look.projected
+        if self.norm is not None:
+            mean, variance = _moments(z)
+            if look is not None:
+                share = size / of_all
+                apart = share * (1 - share) * (look.mean - mean) ** 2
+                variance = share * variance + (1 - share) * look.variance + apart
+            out = out * jax.lax.rsqrt(variance + EPSILON)
+        return self.mlp.after_first(out + bias)
+
+    def _first(self) -> tuple[Array, Array]:
+        """Weight and bias of the first layer of `(z, seen)`, which are never put side by side.
+
+        Since the norm is affine but for the row's deviation, it moves into the weights:
         `W (g (x - m) / s + b) = V x / s + W b`, where V is `W g` less the mean of each of its rows.
         """
-        first = self.mlp.layers[0]
-        weight, bias = first.weight, first.bias
+        weight, bias = self.mlp.layers[0].weight, self.mlp.layers[0].bias
         assert bias is not None
-        if self.norm is not None:
-            weight, bias = weight * self.norm.weight, bias + weight @ self.norm.bias
-            weight = weight - jnp.mean(weight, axis=-1, keepdims=True)
-        size = z.shape[-1]
-        out = z @ weight[:, :size].T
-        if seen is not None:
-            out = out + seen @ weight[:, size:].T
-        if self.norm is not None:
-            out = out * jax.lax.rsqrt(_joint_variance(z, seen) + EPSILON)
-        return out + bias
-
-
-def _joint_variance(z: Array, seen: Array | None) -> Array:
-    """Variance of the rows of `(z, seen)`, of shape `(*lead, 1)`."""
-    mean, variance = _moments(z)
-    if seen is None:
-        return variance
-    seen_mean, seen_variance = _moments(seen)
-    share = z.shape[-1] / (z.shape[-1] + seen.shape[-1])
-    return share * variance + (1 - share) * seen_variance + share * (1 - share) * (seen_mean - mean) ** 2
+        if self.norm is None:
+            return weight, bias
+        weight, bias = weight * self.norm.weight, bias + weight @ self.norm.bias
+        return weight - jnp.mean(weight, axis=-1, keepdims=True), bias
 
 
 def _moments(x: Array) -> tuple[Array, Array]:

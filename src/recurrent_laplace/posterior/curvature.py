@@ -30,12 +30,13 @@ Curvature = Callable[[Carry, Float[Array, "N W G"], Bool[Array, "N W"]], Array]
 to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`; over the state, H instead of F."""
 
 
-WORKING_SET = 2**20
+WORKING_SET = 2**21
 """Bytes of Jacobians that are worked on together: enough for large products, few enough for cache."""
 DENSE_WORKING_SET = 2**23
 """The same where each is multiplied by itself: many small products are faster the more there are."""
-CHUNK = 4
-"""Matrices of 64 x 64 that are factorised together."""
+FACTORED_TOGETHER = 2**20
+"""Numbers in the matrices that are factorised together: the fewer, the more is lost at the start of each of
+the many small operations that it takes."""
 FEW_FEATURES = 16
 """Up to this many, a batch of outer products is faster as a sum of elementwise ones."""
 

@@ -25,7 +25,7 @@ from recurrent_laplace.posterior.accumulation import RunningSum, Window
 from recurrent_laplace.posterior.base import AbstractPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.posterior.curvature import (
-    CHUNK,
+    FACTORED_TOGETHER,
     Curvature,
     chunk_size,
     curvature_of,
@@ -346,9 +346,7 @@ class LaplacePosterior(AbstractPosterior):
         if self._diagonal:
             lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
             return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
-        # Small matrices need more company: the loops in there are bound by their overhead.
-        most = CHUNK * max(64 // self.memory.feature_size, 1)
-        factors, added = map_chunks(cholesky_with_added, precisions, most)
+        factors, added = map_chunks(cholesky_with_added, precisions, _together(self.memory.feature_size))
         return DenseGaussian(means, factors), added
 
     def _read_out(self, precisions: Array, readout: Float[Array, "F H"]) -> Array:
@@ -361,7 +359,7 @@ class LaplacePosterior(AbstractPosterior):
             inverse = triangular_inverse(cholesky(transpose(root) @ root))
             return transpose(inverse) @ inverse
 
-        return map_chunks(of_chunk, precisions, CHUNK)
+        return map_chunks(of_chunk, precisions, _together(self.memory.cell.hidden_size))
 
     @property
     def _diagonal(self) -> bool:
@@ -400,7 +398,8 @@ class LaplacePosterior(AbstractPosterior):
             together = chunk_size(
                 steps * batch, jacobians_together(h, self.memory.dtype, diagonal=self._diagonal)
             )
-            working = together * (h * h + f * h + outer) / batch
+            # For a diagonal, XLA makes state Jacobians where the readout is multiplied with them.
+            working = together * ((0 if self._diagonal else h * h) + f * h + outer) / batch
         else:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             pairs = blocks * (blocks + 1) // 2
@@ -413,6 +412,11 @@ class LaplacePosterior(AbstractPosterior):
         return unroll_cost(
             self.memory, steps, batch, int(multiplications), f if self._diagonal else f * f, int(working)
         )
+
+
+def _together(size: int) -> int:
+    """How many matrices are factorised together."""
+    return max(FACTORED_TOGETHER // size**2, 1)
 
 
 def _refuse_if_full(window: Window) -> Window:

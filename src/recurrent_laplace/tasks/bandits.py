@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number, check_size
-from recurrent_laplace.tasks.base import AbstractControlTask, PolicyInput, Step
+from recurrent_laplace.tasks.base import AbstractControlTask, Alphabet, PolicyInput, Step
 
 
 class AbstractBandit(AbstractControlTask):
@@ -23,6 +24,9 @@ class AbstractBandit(AbstractControlTask):
     @property
     def observation_size(self) -> int:
         return 1
+
+    def alphabet(self) -> Alphabet:
+        return Alphabet(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]))
 
     def reset(self, problem: Float[Array, " A"], key: Array) -> tuple[None, Float[Array, " 1"]]:
         del key

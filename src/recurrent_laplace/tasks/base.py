@@ -2,11 +2,12 @@
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 Problem = Any
@@ -73,6 +74,13 @@ class AbstractTask(abc.ABC):
         """Act."""
 
 
+class Alphabet(NamedTuple):
+    """All observations and rewards that can occur in a task where they are few."""
+
+    observations: Float[np.ndarray, "N O"]
+    rewards: Float[np.ndarray, " M"]
+
+
 class AbstractControlTask(AbstractTask):
     """A task with a finite number of actions."""
 
@@ -83,6 +91,13 @@ class AbstractControlTask(AbstractTask):
     @abc.abstractmethod
     def actions(self) -> int:
         """The number A of actions."""
+
+    def alphabet(self) -> Alphabet | None:
+        """All observations and rewards there are, to the bit; None where they are no short list.
+
+        With it, an agent's embedders see each of them once in an update, not once in every step.
+        """
+        return None
 
 
 class AbstractRegressionTask(AbstractTask):

@@ -5,10 +5,11 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number
-from recurrent_laplace.tasks.base import AbstractControlTask, PolicyInput, Step
+from recurrent_laplace.tasks.base import AbstractControlTask, Alphabet, PolicyInput, Step
 
 TAILS, HEADS = 0, 1
 """The actions: what is predicted."""
@@ -52,6 +53,9 @@ class PiecewiseCoin(AbstractControlTask):
     @property
     def observation_size(self) -> int:
         return 1
+
+    def alphabet(self) -> Alphabet:
+        return Alphabet(np.array([[-1.0], [0.0], [1.0]]), np.array([0.0, 1.0]))
 
     def sample(self, key: Array, *, test: bool = False) -> Float[Array, ""]:
         del test

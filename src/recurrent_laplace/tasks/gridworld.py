@@ -6,10 +6,11 @@ from typing import ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from recurrent_laplace.errors import check_choice, check_size
-from recurrent_laplace.tasks.base import AbstractControlTask, Step
+from recurrent_laplace.tasks.base import AbstractControlTask, Alphabet, Step
 
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 """Up, down, left, right: changes of (row, column)."""
@@ -67,6 +68,11 @@ class Gridworld(AbstractControlTask):
     @property
     def observation_size(self) -> int:
         return 2 * self.size
+
+    def alphabet(self) -> Alphabet:
+        rows, columns = np.divmod(np.arange(self.size**2), self.size)
+        one_hot = np.eye(self.size)
+        return Alphabet(np.concatenate([one_hot[rows], one_hot[columns]], axis=1), np.array([0.0, 1.0]))
 
     def sample(self, key: Array, *, test: bool = False) -> GridProblem:
         del test
