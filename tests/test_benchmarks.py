@@ -79,7 +79,7 @@ def test_products_are_counted_as_often_as_they_run():
 
 
 def test_an_update_has_the_products_that_one_can_count_by_hand():
-    config = config_of(METHODS["rnn"], "smoke", batch=3, steps=4)
+    config = config_of(METHODS["rnn"], "smoke", batch=3, steps=4, tables=False)
     train = make_train(config)
     state = jax.eval_shape(train.init, jax.random.key(0))
     agent, task = config.agent, config.task

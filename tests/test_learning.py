@@ -439,8 +439,8 @@ def test_one_step_after_acting_takes_the_beliefs_that_acted(posterior):
     agent = agent_of(posterior)
     learning = rl.LearningConfig(batch=3, steps=4, acting_samples=2)
     batch = compiled(lambda agent: gather(agent, GRID, learning, key=KEY))(agent)
-    anew = eqx.tree_at(lambda b: b.experience.belief, batch, None)
-    assert batch.experience.belief is not None
+    anew = eqx.tree_at(lambda b: b.beliefs, batch, None)
+    assert batch.beliefs is not None
 
     @compiled
     def differentiate(agent, batch):
@@ -456,7 +456,7 @@ def test_one_step_after_acting_takes_the_beliefs_that_acted(posterior):
 def test_beliefs_that_acted_are_not_kept_for_weights_that_have_moved(changes):
     learning = rl.LearningConfig(batch=3, steps=4, acting_samples=2, **changes)
     batch = jax.eval_shape(lambda agent: gather(agent, GRID, learning, key=KEY), agent_of("laplace-diagonal"))
-    assert batch.experience.belief is None
+    assert batch.beliefs is None
 
 
 # Acting

@@ -11,6 +11,7 @@ from registry import assert_close
 
 import recurrent_laplace as rl
 from recurrent_laplace.benchmarks.count import multiplications
+from recurrent_laplace.benchmarks.training import UnlistedGridworld
 from recurrent_laplace.learning.ppo import control_loss, gather
 from recurrent_laplace.learning.tables import Speller, with_tables
 from recurrent_laplace.tasks import TASKS
@@ -24,14 +25,6 @@ GRID = rl.Gridworld(size=2, episode_length=3)
 SMALL = rl.AgentConfig(hidden_size=6, features=3, embedding_sizes=(5,), head_sizes=(5,))
 LEARNING = rl.LearningConfig(batch=3, steps=4, acting_samples=2, training_samples=2)
 CONTROL_TASKS = sorted(name for name, task in TASKS.items() if issubclass(task, AbstractControlTask))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Unlisted(rl.Gridworld):
-    """The same grid, that does not tell what can be seen in it."""
-
-    def alphabet(self):
-        return None
 
 
 def agent_of(config=SMALL, posterior="laplace", task=GRID, policy_input="belief_and_observation"):
@@ -70,7 +63,7 @@ def test_tables_change_neither_what_is_done_nor_what_is_learned(changes, policy_
             loss = functools.partial(control_loss, alphabet=task.alphabet(), entropy_weight=0.1, key=KEY)
             return batch, jax.value_and_grad(loss, has_aux=True)(agent, batch, LEARNING)
 
-        return of(GRID), of(Unlisted(size=2, episode_length=3))
+        return of(GRID), of(UnlistedGridworld(size=2, episode_length=3))
 
     with_tables, without = jax.tree.map(lambda leaf: leaf.astype(float), learned(agent))
     assert_close(with_tables, without)
@@ -148,4 +141,4 @@ def test_tables_halve_the_work_of_the_papers_network():
 
         return multiplications(learn, agent)
 
-    assert work(task) < 0.5 * work(Unlisted())
+    assert work(task) < 0.5 * work(UnlistedGridworld())

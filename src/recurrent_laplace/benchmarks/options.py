@@ -76,7 +76,8 @@ class PosteriorBench(TurnsBench):
 class UpdateBench(TurnsBench):
     """Time a whole training update on the gridworld, in units of the RNN's.
 
-    Rollout, loss, gradient and step: the compiled program that `train` runs.
+    Rollout, loss, gradient and step: the compiled program that `train` runs where observations are no
+    short list. On the gridworld itself it looks them up, which is left to `--tables`.
     """
 
     choices = tuple(METHODS)
@@ -92,6 +93,8 @@ class UpdateBench(TurnsBench):
     acting_samples: int | None = None
     """Draws from the belief at each step of acting, each of which goes through the heads; the preset's by
     default. The RNN has one in any case."""
+    tables: bool = False
+    """Embed each of the gridworld's few inputs once in an update, as `train` does, and not at every step."""
     product_size: int = 2048
     """Rows and columns of the matrices whose product gives the rate of the machine."""
     seconds: float = 300.0

@@ -15,10 +15,22 @@ from recurrent_laplace.experiments.estimate import estimate
 from recurrent_laplace.experiments.memory import require_memory
 from recurrent_laplace.experiments.presets import load_preset
 from recurrent_laplace.learning import Config, Train, TrainState, make_train
+from recurrent_laplace.tasks import Gridworld
 
 
-def config_of(variant: Variant, preset: str, **learning: int | None) -> Config:
-    """The preset's configuration of a variant on the gridworld; what is None in `learning` stays."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnlistedGridworld(Gridworld):
+    """A gridworld that does not tell which few observations it has."""
+
+    def alphabet(self) -> None:
+        return None
+
+
+def config_of(variant: Variant, preset: str, *, tables: bool = True, **learning: int | None) -> Config:
+    """The preset's configuration of a variant on the gridworld; what is None in `learning` stays.
+
+    Without `tables` every input is embedded.
+    """
     config = config_from(
         merge(
             {"task": {"name": "gridworld"}},
@@ -27,6 +39,8 @@ def config_of(variant: Variant, preset: str, **learning: int | None) -> Config:
             {"learning": {name: value for name, value in learning.items() if value is not None}},
         )
     )
+    if not tables:
+        config = dataclasses.replace(config, task=UnlistedGridworld(**dataclasses.asdict(config.task)))
     config.check()
     return config
 

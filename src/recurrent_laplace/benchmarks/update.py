@@ -22,7 +22,8 @@ def title(bench: UpdateBench) -> str:
     learning = _config(bench, "rnn").learning
     return (
         f"A training update, gridworld, preset {bench.preset}: B {learning.batch}, T {learning.steps}, "
-        f"{learning.acting_samples} acting samples, float32. rnn-rate: the time that the RNN's matrix "
+        f"{learning.acting_samples} acting samples, float32, "
+        f"{'inputs looked up' if bench.tables else 'every input embedded'}. rnn-rate: the time that the RNN's matrix "
         "products, counted in the traced program, would take at the rate of a "
         f"{bench.product_size} x {bench.product_size} product, and its share of the update."
     )
@@ -71,6 +72,7 @@ def _config(bench: UpdateBench, name: str) -> Config:
         batch=bench.batch,
         steps=bench.steps,
         acting_samples=bench.acting_samples,
+        tables=bench.tables,
     )
 
 

@@ -1,5 +1,7 @@
 """The regression bound."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,12 @@ class Pairs(eqx.Module):
 
     x: Float[Array, "B T X"]
     y: Float[Array, "B T Y"]
+
+    @staticmethod
+    def of_each(first: Any, second: Any) -> "Pairs":
+        """Something for each part: `first` where tasks are the first axis, `second` where the second."""
+        del second
+        return Pairs(first, first)
 
 
 def draw_pairs(

@@ -1,5 +1,7 @@
 """The control bound: recurrent PPO, and the KL between consecutive beliefs."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,11 +9,12 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.learning.beliefs import BeliefTerms, draw
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.returns import advantages
 from recurrent_laplace.learning.rollout import Experience, rollout
-from recurrent_laplace.learning.sharding import COPIED, SHARED, on_shares
+from recurrent_laplace.learning.sharding import COPIED, SHARED, SHARED_SECOND, on_shares
 from recurrent_laplace.learning.tables import with_tables
 from recurrent_laplace.models import Agent
 from recurrent_laplace.models.agent import Behaviour
@@ -20,10 +23,20 @@ from recurrent_laplace.tasks.base import Alphabet
 
 
 class Batch(eqx.Module):
-    """Experience of a batch of tasks, and the advantage of each action."""
+    """Experience of a batch of tasks, and the advantage of each action.
+
+    `beliefs`: those that acted, where they are of use, one more than there are steps. Time is their first
+    axis and tasks are the second, as acting leaves them: gigabytes would have to be moved.
+    """
 
     experience: Experience
     advantage: Float[Array, "B T"]
+    beliefs: AbstractBelief | None = None
+
+    @staticmethod
+    def of_each(first: Any, second: Any) -> "Batch":
+        """Something for each part: `first` where tasks are the first axis, `second` where the second."""
+        return Batch(first, first, second)
 
 
 def gather(
@@ -54,16 +67,16 @@ def gather(
                 with_beliefs=config.one_step,
                 key=key,
             )
-            return experience
+            return eqx.tree_at(lambda e: e.belief, experience, None), experience.belief
 
-        experience = jax.vmap(play_one)(problems, keys)
+        experience, beliefs = jax.vmap(play_one, out_axes=(0, 1))(problems, keys)
         discounts = config.discount * (1 - experience.episode_end.astype(experience.reward.dtype))
         advantage = jax.vmap(advantages, (0, 0, 0, None))(
             experience.reward, discounts, experience.value, config.trace_decay
         )
-        return jax.lax.stop_gradient(Batch(experience, advantage))
+        return jax.lax.stop_gradient(Batch(experience, advantage, beliefs))
 
-    play = on_shares(play, mesh, given=(COPIED, SHARED, SHARED))
+    play = on_shares(play, mesh, (COPIED, SHARED, SHARED), Batch.of_each(SHARED, SHARED_SECOND))
     return play(agent, problems, jax.random.split(key_rollout, config.batch))
 
 
@@ -84,10 +97,13 @@ def control_loss(
     then = batch.experience
     agent = with_tables(agent, alphabet)
     inputs, embedded = agent.embed(then.observation, then.previous_action, then.previous_reward)
-    if then.belief is None:
+    if batch.beliefs is None:
         trace, beliefs, info = jax.vmap(agent.posterior.unroll_trace)(inputs)
     else:
-        trace, beliefs, info = jax.vmap(agent.posterior.unroll_again)(inputs, then.belief)
+        known = jax.lax.optimization_barrier(
+            jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:-1], 1, 0), batch.beliefs)
+        )
+        trace, beliefs, info = jax.vmap(agent.posterior.unroll_again)(inputs, known)
     terms = BeliefTerms.of(agent.posterior, beliefs, info)
     hidden = jax.vmap(jax.vmap(agent.posterior.memory.cell.hidden))(trace.carries)
     seen = agent.seen(embedded, hidden)

@@ -19,8 +19,8 @@ class Experience(eqx.Module):
     """One task, step by step: what was seen, what was done, and what came of it.
 
     `previous_action` (-1 at first) and `previous_reward` are what the memory gets beside the
-    observation. `value` has one entry more: that of the input after the last step. `belief` is what the
-    agent acted on, where it was asked to be kept.
+    observation. `belief` is what the agent acted on, where it was asked to be kept. It and `value` have one
+    entry more: that of the input after the last step.
     """
 
     observation: Float[Array, "T O"]
@@ -69,18 +69,24 @@ def rollout(
     mind = _init_with_room(agent, steps)
     previous = posterior.prior() if with_readings and _has_distribution(agent) else None
     zero = jnp.zeros((), observation.dtype)
+    # Keys and the noise of actions are made for all steps together, which takes a fraction of the time.
+    indices = jnp.arange(steps + 1)
+    keys = jax.vmap(lambda index: jax.random.split(jax.random.fold_in(key_steps, index), 3))(indices)
+    key_beliefs, key_actions, key_worlds = keys[:, 0], keys[:, 1], keys[:, 2]
+    whims = jax.vmap(lambda key: jax.random.gumbel(key, (agent.actions,), posterior.memory.dtype))(
+        key_actions
+    )
 
-    def step(now, index):
+    def step(now, random):
         world, mind, previous, observation, action, reward = now
-        key_belief, key_action, key_world = jax.random.split(jax.random.fold_in(key_steps, index), 3)
+        index, key_belief, whim, key_world = random
         x, seen = agent.embed(observation, action, reward)
         reset = False if resets is None else resets[jnp.minimum(index, steps - 1)]
         mind, belief = posterior.update(mind, x, reset)
         seen = agent.seen(seen, posterior.memory.hidden(posterior.carry(mind)))
         behaviour = agent.behave(draw(belief, samples, key=key_belief), seen, policy=policy)
-        choice = (
-            jnp.argmax(behaviour.logits) if greedy else jax.random.categorical(key_action, behaviour.logits)
-        )
+        # With Gumbel's noise the largest is a draw from the policy.
+        choice = jnp.argmax(behaviour.logits if greedy else behaviour.logits + whim)
         readings = _readings(belief, previous, behaviour.entropy()) if with_readings else None
         new_world, outcome = task.step(problem, world, choice, key_world)
         record = Experience(
@@ -101,10 +107,11 @@ def rollout(
 
     start = (world, mind, previous, observation, jnp.array(-1), zero)
     # One step more than is kept: its value is that of the input after the last step.
-    _, (record, readings) = jax.lax.scan(step, start, jnp.arange(steps + 1))
-    value = record.value
+    _, (record, readings) = jax.lax.scan(step, start, (indices, key_beliefs, whims, key_worlds))
+    whole = lambda r: (r.value, r.belief)  # noqa: E731
+    kept = whole(record)
     record, readings = jax.tree.map(lambda leaf: leaf[:-1], (record, readings))
-    return eqx.tree_at(lambda r: r.value, record, value), readings
+    return eqx.tree_at(whole, record, kept, is_leaf=lambda leaf: leaf is None), readings
 
 
 def _has_distribution(agent: Agent) -> bool:

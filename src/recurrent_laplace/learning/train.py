@@ -202,22 +202,21 @@ class Train:
         if mesh is None and together == tasks:
             return gradient_of(model, batch, config, **given)
 
-        def of_share(model, batch, noise, given):
-            # A loss is a mean over tasks, so the mean of its gradients is the gradient of the whole.
-            def of_few(batch_and_noise):
-                few, noise = batch_and_noise
-                return gradient_of(model, few, config, noise=noise, **given)
+        axes = (type(batch).of_each(0, 1), 1)
 
-            if together == share:
-                result = of_few((batch, noise))
-            else:
-                parts = (_in_parts(batch, together), jnp.moveaxis(_in_parts(noise, together, axis=1), 1, 0))
-                result = jax.tree.map(_mean_of_parts, jax.lax.map(of_few, parts))
+        def of_share(model, batch, noise, given):
+            def of_part(index):
+                few, few_noise = _part_of((batch, noise), axes, index, together)
+                return gradient_of(model, few, config, noise=few_noise, **given)
+
+            # A loss is a mean over tasks, so the mean of its gradients is the gradient of the whole.
+            parts = jax.lax.map(of_part, jnp.arange(share // together))
+            result = jax.tree.map(_mean_of_parts, parts)
             return result if mesh is None else joined_shares(result)
 
         # One key stands for the noise of all tasks, so it is made for all, and then shared out.
         noise = noise_of(model.posterior, config.training_samples, (tasks, steps), key=given["key"])
-        places = (COPIED, SHARED, SHARED_SECOND, COPIED)
+        places = (COPIED, type(batch).of_each(SHARED, SHARED_SECOND), SHARED_SECOND, COPIED)
         return on_shares(of_share, mesh, places, COPIED)(model, batch, noise, given)
 
     def _step(self, model, optimizer, rate, loss, batch, **given):
@@ -310,11 +309,15 @@ def _tasks_together(config: Config, tasks: int, steps: int) -> int:
     return part if is_dense and 4 * part >= most else tasks
 
 
-def _in_parts(tree: Any, size: int, axis: int = 0) -> Any:
-    """An axis split in two: parts, and `size` entries of each."""
-    return jax.tree.map(
-        lambda leaf: leaf.reshape(*leaf.shape[:axis], -1, size, *leaf.shape[axis + 1 :]), tree
-    )
+def _part_of(tree: Any, axes: Any, index: Array, size: int) -> Any:
+    """The part of that index, of `size` tasks; `axes` says where the tasks are in each leaf."""
+
+    def part(axis: int, subtree: Any) -> Any:
+        return jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, index * size, size, axis), subtree
+        )
+
+    return jax.tree.map(part, axes, tree)
 
 
 def _mean_of_parts(leaf: Array) -> Array:
