@@ -35,7 +35,7 @@ class Bench:
                 _check_writable(value)
             elif isinstance(value, float):
                 check_number(field.name, value, above=0)
-            elif isinstance(value, int):
+            elif isinstance(value, int) and not isinstance(value, bool):
                 check_size(field.name, value)
             elif isinstance(value, tuple) and field.name != "only":
                 for size in value:

@@ -23,8 +23,8 @@ def title(bench: UpdateBench) -> str:
     return (
         f"A training update, gridworld, preset {bench.preset}: B {learning.batch}, T {learning.steps}, "
         f"{learning.acting_samples} acting samples, float32, "
-        f"{'inputs looked up' if bench.tables else 'every input embedded'}. rnn-rate: the time that the RNN's matrix "
-        "products, counted in the traced program, would take at the rate of a "
+        f"{'inputs looked up' if bench.tables else 'every input embedded'}. rnn-rate: the time that the "
+        "RNN's matrix products, counted in the traced program, would take at the rate of a "
         f"{bench.product_size} x {bench.product_size} product, and its share of the update."
     )
 

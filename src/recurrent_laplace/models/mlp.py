@@ -108,13 +108,12 @@ class Head(eqx.Module):
 
     def look(self, seen: Float[Array, "*some C"]) -> Look:
         """What is needed of `seen`, which is the same for all draws of z: computed once for them."""
-        weight, _ = self._first()
-        mean, variance = _moments(seen)
-        return Look(seen @ weight[:, -seen.shape[-1] :].T, mean, variance)
+        weight = self._first_weight()[:, -seen.shape[-1] :]
+        return Look(seen @ weight.T, *_moments(seen))
 
     def after_look(self, z: Float[Array, "*lead F"], look: Look | None) -> Float[Array, "*lead M"]:
         """The rest, for draws of z."""
-        weight, bias = self._first()
+        weight = self._first_weight()
         size, of_all = z.shape[-1], weight.shape[-1]
         out = z @ weight[:, :size].T
         if look is not None:
@@ -126,20 +125,23 @@ class Head(eqx.Module):
                 apart = share * (1 - share) * (look.mean - mean) ** 2
                 variance = share * variance + (1 - share) * look.variance + apart
             out = out * jax.lax.rsqrt(variance + EPSILON)
-        return self.mlp.after_first(out + bias)
+        return self.mlp.after_first(out + self._first_bias())
 
-    def _first(self) -> tuple[Array, Array]:
-        """Weight and bias of the first layer of `(z, seen)`, which are never put side by side.
+    # The first layer of `(z, seen)`, which are never put side by side. Since the norm is affine but for the
+    # row's deviation, it moves into the weights: `W (g (x - m) / s + b) = V x / s + W b`, where V is `W g` less
+    # the mean of each of its rows.
 
-        Since the norm is affine but for the row's deviation, it moves into the weights:
-        `W (g (x - m) / s + b) = V x / s + W b`, where V is `W g` less the mean of each of its rows.
-        """
-        weight, bias = self.mlp.layers[0].weight, self.mlp.layers[0].bias
-        assert bias is not None
+    def _first_weight(self) -> Float[Array, "M N"]:
+        weight = self.mlp.layers[0].weight
         if self.norm is None:
-            return weight, bias
-        weight, bias = weight * self.norm.weight, bias + weight @ self.norm.bias
-        return weight - jnp.mean(weight, axis=-1, keepdims=True), bias
+            return weight
+        weight = weight * self.norm.weight
+        return weight - jnp.mean(weight, axis=-1, keepdims=True)
+
+    def _first_bias(self) -> Float[Array, " M"]:
+        first = self.mlp.layers[0]
+        assert first.bias is not None
+        return first.bias if self.norm is None else first.bias + first.weight @ self.norm.bias
 
 
 def _moments(x: Array) -> tuple[Array, Array]:

@@ -69,7 +69,7 @@ class Gridworld(AbstractControlTask):
     def observation_size(self) -> int:
         return 2 * self.size
 
-    def alphabet(self) -> Alphabet:
+    def alphabet(self) -> Alphabet | None:
         rows, columns = np.divmod(np.arange(self.size**2), self.size)
         one_hot = np.eye(self.size)
         return Alphabet(np.concatenate([one_hot[rows], one_hot[columns]], axis=1), np.array([0.0, 1.0]))
