@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.tasks import AbstractControlTask as AbstractControlTask
     from recurrent_laplace.tasks import AbstractRegressionTask as AbstractRegressionTask
     from recurrent_laplace.tasks import AbstractTask as AbstractTask
+    from recurrent_laplace.tasks import Alphabet as Alphabet
     from recurrent_laplace.tasks import BetaBandit as BetaBandit
     from recurrent_laplace.tasks import DirichletBandit as DirichletBandit
     from recurrent_laplace.tasks import Gridworld as Gridworld
@@ -83,7 +84,7 @@ _HOME = {
     "VariationalPosterior predict_average predict_linearized predict_mixture",
     "models": "Agent AgentConfig Behaviour PosteriorConfig Prediction Regressor with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
-    "BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Step TwoArmBandit make_task "
+    "Alphabet BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Step TwoArmBandit make_task "
     "register_task",
     "learning": "Config LearningConfig Train TrainState make_train",
     "evaluation": "Calibration EvaluationConfig calibrate evaluate",

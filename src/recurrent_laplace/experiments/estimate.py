@@ -11,6 +11,7 @@ from recurrent_laplace.evaluation.lengths import LENGTHS
 from recurrent_laplace.experiments.config import Run
 from recurrent_laplace.experiments.models import snapshot_updates
 from recurrent_laplace.learning import Config, make_train
+from recurrent_laplace.learning.train import tasks_together
 from recurrent_laplace.models import Agent, AgentConfig, PosteriorConfig, Regressor
 from recurrent_laplace.posterior.cost import Cost
 from recurrent_laplace.tasks import AbstractControlTask, AbstractTask
@@ -23,6 +24,8 @@ COMPILE_SECONDS = 25.0
 """Both programs of a run, training and evaluation, on one core, and the start of the process's share."""
 PROGRAM_BYTES = 600_000_000
 """Python, JAX and its compiler."""
+NUMBER_BYTES = 4
+"""Of a float32."""
 GRADIENT_BYTES = 2.5
 """Memory of a gradient in units of what the unroll alone takes."""
 
@@ -50,12 +53,17 @@ def estimate(run: Run) -> Estimate:
     tested = _unroll_cost(run, max(LENGTHS), TEST_TASKS)
     seconds = COMPILE_SECONDS + learning.updates * update
     seconds += run.seeds * 3 * tested.multiplications / MULTIPLICATIONS_PER_SECOND
+    # Dense beliefs: those that act are kept for all tasks, what the gradient makes of them for a part.
+    part = tasks_together(run.config, learning.batch, learning.steps)
+    gradient = GRADIENT_BYTES * _unroll_cost(run, learning.steps, part).bytes
+    matrix = NUMBER_BYTES * run.config.agent.features**2
+    kept = learning.batch * learning.steps * matrix if part < learning.batch else 0
     snapshots = len(set(snapshot_updates(learning.updates)))
     rows = run.seeds * (12 * learning.updates + 10 * TEST_TASKS * len(LENGTHS))
     return Estimate(
         seconds=seconds,
-        memory=PROGRAM_BYTES + int(max(GRADIENT_BYTES * cost.bytes * run.seeds, tested.bytes)),
-        disk=snapshots * 3 * 4 * weights * run.seeds + 6 * rows,
+        memory=PROGRAM_BYTES + int(max((gradient + kept) * run.seeds, tested.bytes)),
+        disk=snapshots * 3 * NUMBER_BYTES * weights * run.seeds + 6 * rows,
     )
 
 

@@ -198,7 +198,7 @@ class Train:
         gradient_of = jax.value_and_grad(loss, has_aux=True)
         tasks, steps = jax.tree.leaves(batch)[0].shape[:2]
         share = tasks if mesh is None else tasks // mesh.size
-        together = _tasks_together(self.config, share, steps)
+        together = tasks_together(self.config, share, steps)
         if mesh is None and together == tasks:
             return gradient_of(model, batch, config, **given)
 
@@ -300,7 +300,7 @@ class Train:
         return state, Progress(rows, count, finite)
 
 
-def _tasks_together(config: Config, tasks: int, steps: int) -> int:
+def tasks_together(config: Config, tasks: int, steps: int) -> int:
     """As many tasks as the gradient is to work on together: equal parts of all, where beliefs are dense."""
     most = max(STATES_TOGETHER // (steps * config.agent.hidden_size), 1)
     part = chunk_size(tasks, most)

@@ -128,8 +128,8 @@ class Head(eqx.Module):
         return self.mlp.after_first(out + self._first_bias())
 
     # The first layer of `(z, seen)`, which are never put side by side. Since the norm is affine but for the
-    # row's deviation, it moves into the weights: `W (g (x - m) / s + b) = V x / s + W b`, where V is `W g` less
-    # the mean of each of its rows.
+    # deviation of the row, it moves into the weights: `W (g (x - m) / s + b) = V x / s + W b`, where V is
+    # `W g` less the mean of each of its rows.
 
     def _first_weight(self) -> Float[Array, "M N"]:
         weight = self.mlp.layers[0].weight

@@ -7,6 +7,7 @@ from recurrent_laplace.tasks.bandits import TwoArmBandit as TwoArmBandit
 from recurrent_laplace.tasks.base import AbstractControlTask as AbstractControlTask
 from recurrent_laplace.tasks.base import AbstractRegressionTask as AbstractRegressionTask
 from recurrent_laplace.tasks.base import AbstractTask as AbstractTask
+from recurrent_laplace.tasks.base import Alphabet as Alphabet
 from recurrent_laplace.tasks.base import Step as Step
 from recurrent_laplace.tasks.coin import PiecewiseCoin as PiecewiseCoin
 from recurrent_laplace.tasks.gridworld import Gridworld as Gridworld

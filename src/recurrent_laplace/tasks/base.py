@@ -75,7 +75,12 @@ class AbstractTask(abc.ABC):
 
 
 class Alphabet(NamedTuple):
-    """All observations and rewards that can occur in a task where they are few."""
+    """All observations and rewards that can occur in a task where they are few.
+
+    ```python
+    coin = rl.Alphabet(observations=np.array([[-1.0], [0.0], [1.0]]), rewards=np.array([0.0, 1.0]))
+    ```
+    """
 
     observations: Float[np.ndarray, "N O"]
     rewards: Float[np.ndarray, " M"]
