@@ -12,6 +12,7 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import recurrent_laplace as rl
@@ -83,6 +84,7 @@ def test_docstring_example(name, monkeypatch, tmp_path):
     names = {
         "jax": jax,
         "jnp": jnp,
+        "np": np,
         "rl": rl,
         "key": keys[2],
         "memory": memory,
