@@ -50,6 +50,21 @@ def test_registry_holds_every_cell_exported():
     assert exported == {type(cell) for cell in cells(jnp.float64).values()}
 
 
+@pytest.mark.parametrize("name", registry.GATED_CELLS)
+def test_weights_of_other_inputs_leave_the_recurrence_as_it_is(name):
+    cell = cells(jnp.float64)[name]
+    carry = random_carry(cell, jax.random.key(3))
+    mix = jnp.asarray(np.random.default_rng(4).normal(size=(D, 7)))
+    x = jnp.asarray(np.random.default_rng(5).normal(size=7))
+    folded = cell.with_input_weights(cell.weight_ih @ mix)
+    assert folded.input_size == 7
+    assert_close(folded.step(carry, x), cell.step(carry, mix @ x))
+    assert_close(folded.jacobian(carry, x), cell.jacobian(carry, mix @ x))
+    assert cell.input_size == D, "the cell itself stays as it is"
+    with pytest.raises(ValueError, match="weight_ih"):
+        cell.with_input_weights(mix)
+
+
 # The step
 
 

@@ -26,7 +26,7 @@ class Batch(eqx.Module):
     """Experience of a batch of tasks, and the advantage of each action.
 
     `beliefs`: those that acted, where they are of use, one more than there are steps. Time is their first
-    axis and tasks are the second, as acting leaves them: gigabytes would have to be moved.
+    axis and tasks are the second, as acting leaves them: all of them are half a gigabyte to turn around.
     """
 
     experience: Experience
@@ -100,6 +100,8 @@ def control_loss(
     if batch.beliefs is None:
         trace, beliefs, info = jax.vmap(agent.posterior.unroll_trace)(inputs)
     else:
+        # Turned around here, for as many tasks as this loss is of; behind the barrier, so that XLA does not
+        # turn around every product with them instead.
         known = jax.lax.optimization_barrier(
             jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:-1], 1, 0), batch.beliefs)
         )
