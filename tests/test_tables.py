@@ -15,7 +15,7 @@ from recurrent_laplace.benchmarks.training import UnlistedGridworld
 from recurrent_laplace.learning.ppo import control_loss, gather
 from recurrent_laplace.learning.tables import Speller, with_tables
 from recurrent_laplace.tasks import TASKS
-from recurrent_laplace.tasks.base import AbstractControlTask, Alphabet
+from recurrent_laplace.tasks.base import Alphabet
 
 # Compiled in a third of the time, since the code is run once or twice only.
 compiled = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": False})
@@ -24,7 +24,7 @@ KEY = jax.random.key(0)
 GRID = rl.Gridworld(size=2, episode_length=3)
 SMALL = rl.AgentConfig(hidden_size=6, features=3, embedding_sizes=(5,), head_sizes=(5,))
 LEARNING = rl.LearningConfig(batch=3, steps=4, acting_samples=2, training_samples=2)
-CONTROL_TASKS = sorted(name for name, task in TASKS.items() if issubclass(task, AbstractControlTask))
+CONTROL_TASKS = ("bandit", "beta_bandit", "coin", "gridworld", "two_arm_bandit")
 
 
 def agent_of(config=SMALL, posterior="laplace", task=GRID, policy_input="belief_and_observation"):
@@ -73,8 +73,6 @@ def test_tables_change_neither_what_is_done_nor_what_is_learned(changes, policy_
 def test_an_alphabet_has_all_that_can_occur(name):
     task = TASKS[name]()
     alphabet = task.alphabet()
-    if alphabet is None:
-        pytest.skip("no alphabet")
 
     @compiled
     @jax.vmap

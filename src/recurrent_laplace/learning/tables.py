@@ -24,8 +24,9 @@ class Speller(eqx.Module):
     letters: Float[Array, "N I"]
 
     def __call__(self, x: Float[Array, "*lead I"]) -> Float[Array, "*lead N"]:
-        same = jnp.all(x[..., None, :] == self.letters, axis=-1)
-        return jnp.where(jnp.any(same, axis=-1, keepdims=True), same.astype(x.dtype), jnp.nan)
+        dtype = self.letters.dtype
+        same = jnp.all(x[..., None, :].astype(dtype) == self.letters, axis=-1)
+        return jnp.where(jnp.any(same, axis=-1, keepdims=True), same.astype(dtype), jnp.nan)
 
 
 class TableHead(eqx.Module):
