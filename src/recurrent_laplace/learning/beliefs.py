@@ -9,7 +9,7 @@ from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.posterior import AbstractPosterior, Info, PointPosterior
 from recurrent_laplace.posterior.curvature import chunk_size
 
-MATRICES_TOGETHER = 1024
+MATRICES_TOGETHER = 400
 """Covariances whose KL is worked on together."""
 
 

@@ -36,7 +36,7 @@ Model = Agent | Regressor
 CHUNK = 20
 """Updates that a compiled call makes at most."""
 
-STATES_TOGETHER = 2**20
+STATES_TOGETHER = 2**19
 """Hidden states, counted in numbers, that a gradient with dense beliefs is taken of at a time: with more of
 them, their matrices fill gigabytes that the system has to clear first. Other beliefs gain nothing by it."""
 
