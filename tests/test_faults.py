@@ -1,6 +1,8 @@
 """What can happen to a run, done to real processes and real files: kills, full disks, damage, company."""
 
+import asyncio
 import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -12,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +25,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import polars as pl
 import pytest
+import tensorstore
 from jax.experimental.compilation_cache import compilation_cache
 
 from recurrent_laplace import cli
@@ -667,3 +670,29 @@ def test_failed_write_leaves_the_old_file(kind, tmp_path):
     assert leftovers(tmp_path) == []
     writes[kind](20_000)
     assert listing(tmp_path) != before
+
+
+async def another_failure() -> None:
+    raise ValueError("no room")
+
+
+def complaints_after(failure: Coroutine, caplog) -> list[str]:
+    """What Python says when a task that failed is deleted, and nobody has looked at its error."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(failure)
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.close()
+    assert task.done()
+    del task
+    gc.collect()
+    return [record.message for record in caplog.records if record.name == "asyncio"]
+
+
+def test_writes_that_fail_beside_the_first_say_nothing(tmp_path, caplog):
+    """In a real fault it is a race which of them are looked at: here one is not, for certain."""
+    Checkpoints(tmp_path, "a-run")
+    handler = ocp.type_handlers.NumpyHandler()
+    write = handler._open_and_write(np.zeros(1), {"driver": "none"}, tensorstore.Context())
+    assert complaints_after(write, caplog) == []
+    (said,) = complaints_after(another_failure(), caplog)
+    assert "never retrieved" in said

@@ -37,6 +37,7 @@ class Checkpoints:
         self.run = run
         # What went wrong is said in our own errors.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        logging.getLogger("asyncio").addFilter(_is_not_of_orbax)
         # Where a run has several processes, only the first is here.
         alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
@@ -107,6 +108,15 @@ def _quiet() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    """Whether a complaint about a task is about somebody else's.
+
+    Of several writes that fail together orbax looks at one. Python complains about the others when it deletes
+    their tasks, which may be long after the error and its `_quiet`.
+    """
+    return "orbax" not in record.getMessage()
 
 
 def _first_line(problem: Exception) -> str:
