@@ -49,12 +49,33 @@ def chunk_size(steps: int, most: int) -> int:
 def map_chunks(
     function: Callable[[Array], PyTree[Array]], steps: Float[Array, "N ..."], most: int
 ) -> PyTree[Array]:
-    """`function` of all steps, a chunk of at most `most` at a time."""
-    size = chunk_size(steps.shape[0], most)
-    if size == steps.shape[0]:
+    """`function` of all steps, a chunk of at most `most` at a time.
+
+    Chunks are of one size, so that there is one program, and the last overlaps the one before it where they
+    do not come out even.
+    """
+    count = steps.shape[0]
+    chunks = -(-count // most)
+    if chunks == 1:
         return function(steps)
-    out = jax.lax.map(function, steps.reshape(-1, size, *steps.shape[1:]))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
+    size = -(-count // chunks)
+
+    def start(i: Array | int) -> Array:
+        return jnp.minimum(i * size, count - size)
+
+    def body(i: Array, state: tuple[Array, PyTree[Array]]) -> tuple[Array, PyTree[Array]]:
+        chunk, out = state
+        out = jax.tree.map(
+            lambda out, part: jax.lax.dynamic_update_slice_in_dim(out, part, start(i), 0),
+            out,
+            function(chunk),
+        )
+        # Carried: where a slice is used, XLA would take it anew for every number, many times slower.
+        return jax.lax.dynamic_slice_in_dim(steps, start(i + 1), size), out
+
+    one = jax.eval_shape(function, steps[:size])
+    out = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape[1:]), leaf.dtype), one)
+    return jax.lax.fori_loop(0, chunks, body, (steps[:size], out))[1]
 
 
 def jacobians_together(hidden_size: int, dtype: Any, *, diagonal: bool) -> int:

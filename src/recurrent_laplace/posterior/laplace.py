@@ -327,13 +327,14 @@ class LaplacePosterior(AbstractPosterior):
             return None, curvatures + self._isotropic(self.damping_precision)
         prior = self._prior_precision()
 
-        def add(total: RunningSum, now: tuple[Array, Array | None]) -> tuple[RunningSum, Array]:
-            curvature, reset = now
-            past = total if reset is None else select(reset, prior, total)
-            total = past.relax(self.forgetting, prior.total).add(curvature)
-            return total, total.value()
+        def add(step: Array, state: tuple[RunningSum, Array]) -> tuple[RunningSum, Array]:
+            total, terms = state
+            past = total if resets is None else select(resets[step], prior, total)
+            total = past.relax(self.forgetting, prior.total).add(terms[step])
+            return total, terms.at[step].set(total.value())
 
-        return jax.lax.scan(add, total, (curvatures, resets))
+        # In place of the curvatures: as large as all that is kept, and memory that is new takes time.
+        return jax.lax.fori_loop(0, curvatures.shape[0], add, (total, curvatures))
 
     def _beliefs(
         self, means: Float[Array, "T F"], precisions: Array
@@ -395,7 +396,7 @@ class LaplacePosterior(AbstractPosterior):
         elif self.window == 1:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
-            together = chunk_size(
+            together = min(
                 steps * batch, jacobians_together(h, self.memory.dtype, diagonal=self._diagonal)
             )
             # For a diagonal, XLA makes state Jacobians where the readout is multiplied with them.
