@@ -184,6 +184,20 @@ def test_a_batch_that_cannot_be_shared_out():
         check_shares(12, 3, 8)
 
 
+def test_a_mesh_as_jax_makes_it():
+    learning = LearningConfig(updates=1, batch=2, steps=3)
+    config = Config(task=make_task("bandit"), learning=learning)
+    # Its axes are explicit ones unless told otherwise.
+    mesh = jax.make_mesh((1,), ("tasks",), devices=jax.devices()[:1])
+    train = make_train(config, mesh=mesh)
+    _, progress = train.advance(train.init(jax.random.key(0)), 1)
+    alone = make_train(config)
+    _, expected = alone.advance(alone.init(jax.random.key(0)), 1)
+    np.testing.assert_allclose(progress.metrics["loss"][0], expected.metrics["loss"][0], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"mesh must have one axis, named 'tasks'; got \('batch',\)\.$"):
+        make_train(config, mesh=jax.make_mesh((1,), ("batch",), devices=jax.devices()[:1]))
+
+
 # Several processes
 
 

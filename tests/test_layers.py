@@ -10,6 +10,7 @@ import recurrent_laplace
 ROOT = Path(recurrent_laplace.__file__).parent
 LAYERS = (
     "errors",
+    "chunks",
     "cells",
     "gaussians",
     "posterior",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from recurrent_laplace.chunks import map_chunks
 from recurrent_laplace.deploy.scores import EPISODES_AT_ONCE, Watched, play_episodes
 from recurrent_laplace.errors import check_size
 from recurrent_laplace.evaluation.decoding import Kind, Split, fit_network, fit_ridge, split_tasks
@@ -29,7 +30,6 @@ from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import Experience
 from recurrent_laplace.models import Agent, PosteriorConfig, with_posterior
 from recurrent_laplace.posterior import LaplacePosterior, PointPosterior
-from recurrent_laplace.posterior.curvature import chunk_size
 from recurrent_laplace.tasks import AbstractBandit, AbstractControlTask, Gridworld
 from recurrent_laplace.tasks.gridworld import MOVES
 
@@ -214,7 +214,7 @@ def _inputs(agent: Agent, experience: Experience) -> tuple[Array, Array]:
 
 
 def _in_chunks(function: Callable[[Experience], Any], experience: Experience) -> Any:
-    return jax.lax.map(function, experience, batch_size=chunk_size(len(experience.reward), EPISODES_AT_ONCE))
+    return map_chunks(jax.vmap(function), experience, EPISODES_AT_ONCE)
 
 
 def _of_the_exact(truth: Truth) -> dict[str, float]:

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from recurrent_laplace.chunks import map_chunks
 from recurrent_laplace.deploy.readings import Heads, Reading, read_sequence
 from recurrent_laplace.evaluation.oracles import follow
 from recurrent_laplace.evaluation.oracles.base import AbstractOracle
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.rollout import Experience, rollout
 from recurrent_laplace.models import Agent, Regressor
-from recurrent_laplace.posterior.curvature import chunk_size
 from recurrent_laplace.tasks import AbstractControlTask
 
 NEAREST = 10
@@ -122,9 +122,7 @@ def read_episodes(model: Agent | Regressor, played: Watched) -> Reading:
         inputs, seen = now
         return read_sequence(posterior, heads, inputs, seen, noise)[0]
 
-    # Whole chunks: a rest would be compiled a second time.
-    chunk = chunk_size(len(played.inputs), EPISODES_AT_ONCE)
-    return jax.lax.map(of_episode, (played.inputs, played.seen), batch_size=chunk)
+    return map_chunks(jax.vmap(of_episode), (played.inputs, played.seen), EPISODES_AT_ONCE)
 
 
 def reading_scores(readings: dict[str, Reading]) -> Scores:

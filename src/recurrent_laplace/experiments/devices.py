@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from recurrent_laplace.learning.sharding import TASKS, Shared
 
@@ -47,7 +47,7 @@ def make_mesh(devices: int) -> Mesh | None:
             f"XLA_FLAGS=--xla_force_host_platform_device_count={devices} makes so many of a CPU."
         )
     chosen = [device for row in rows for device in row[:devices]]
-    return None if len(chosen) == 1 else Mesh(np.array(chosen), (TASKS,), axis_types=(AxisType.Auto,))
+    return None if len(chosen) == 1 else Mesh(np.array(chosen), (TASKS,))
 
 
 def _split_cpu(devices: int) -> None:

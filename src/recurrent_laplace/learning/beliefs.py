@@ -7,9 +7,8 @@ from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.posterior import AbstractPosterior, Info, PointPosterior
-from recurrent_laplace.posterior.curvature import chunk_size
 
-MATRICES_TOGETHER = 400
+MATRICES_TOGETHER = 200
 """Covariances whose KL is worked on together."""
 
 
@@ -38,10 +37,9 @@ def _consecutive_kl(posterior: AbstractPosterior, beliefs: AbstractGaussian) -> 
     if beliefs.is_diagonal:
         return jax.vmap(posterior.consecutive_kl)(beliefs)
     # Matrices of all tasks at once would fall out of the cache, and several copies of them out of memory.
-    tasks, steps = beliefs.batch_shape
-    together = chunk_size(tasks, max(MATRICES_TOGETHER // steps, 1))
+    _, steps = beliefs.batch_shape
     of_task = jax.checkpoint(lambda beliefs: posterior.consecutive_kl(beliefs))
-    return jax.lax.map(of_task, beliefs, batch_size=together)
+    return jax.lax.map(of_task, beliefs, batch_size=max(MATRICES_TOGETHER // steps, 1))
 
 
 class BeliefTerms(eqx.Module):

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 Tree = TypeVar("Tree")
@@ -22,6 +22,13 @@ SHARED_SECOND = PartitionSpec(None, TASKS)
 
 Shared = Literal["tasks", "seeds"]
 """What devices have their shares of: the tasks of a batch, or the seeds of a run."""
+
+
+def checked_mesh(mesh: Mesh | None) -> Mesh | None:
+    """The same devices as a mesh that can be used here, whatever `jax.make_mesh` took for its axis."""
+    if mesh is not None and mesh.axis_names != (TASKS,):
+        raise ValueError(f"mesh must have one axis, named {TASKS!r}; got {mesh.axis_names}.")
+    return None if mesh is None else Mesh(mesh.devices, (TASKS,), axis_types=(AxisType.Auto,))
 
 
 def on_shares(

@@ -23,12 +23,12 @@ from recurrent_laplace.learning.sharding import (
     SHARED_SECOND,
     Shared,
     check_shares,
+    checked_mesh,
     compiled,
     joined_shares,
     on_shares,
 )
 from recurrent_laplace.models import Agent, Regressor
-from recurrent_laplace.posterior.curvature import chunk_size
 from recurrent_laplace.tasks import AbstractControlTask, AbstractRegressionTask
 
 Model = Agent | Regressor
@@ -36,7 +36,7 @@ Model = Agent | Regressor
 CHUNK = 20
 """Updates that a compiled call makes at most."""
 
-STATES_TOGETHER = 2**19
+STATES_TOGETHER = 2**18
 """Hidden states, counted in numbers, that a gradient with dense beliefs is taken of at a time: with more of
 them, their matrices fill gigabytes that the system has to clear first. Other beliefs gain nothing by it."""
 
@@ -85,7 +85,7 @@ class Train:
     def __init__(self, config: Config, *, mesh: Mesh | None = None, shared: Shared = "tasks"):
         config.check()
         self.config = config
-        self.mesh = mesh
+        self.mesh = mesh = checked_mesh(mesh)
         self._shares_seeds = mesh is not None and shared == "seeds"
         self._mesh_of_tasks = None if self._shares_seeds else mesh
         if self._mesh_of_tasks is not None:
@@ -303,7 +303,7 @@ class Train:
 def tasks_together(config: Config, tasks: int, steps: int) -> int:
     """As many tasks as the gradient is to work on together: equal parts of all, where beliefs are dense."""
     most = max(STATES_TOGETHER // (steps * config.agent.hidden_size), 1)
-    part = chunk_size(tasks, most)
+    part = max(size for size in range(1, min(most, tasks) + 1) if tasks % size == 0)
     is_dense = config.posterior.kind != "point" and config.posterior.covariance == "dense"
     # A number of tasks without a good divisor stays whole: crumbs would take longer.
     return part if is_dense and 4 * part >= most else tasks

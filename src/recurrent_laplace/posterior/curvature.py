@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from recurrent_laplace.cells import AbstractGatedCell, Memory
 from recurrent_laplace.cells.base import Carry
+from recurrent_laplace.chunks import map_chunks
 
 Curvature = Callable[[Carry, Float[Array, "N W G"], Bool[Array, "N W"]], Array]
 """Carries, windows of projected inputs and which of them count, all with a leading axis of steps,
@@ -39,43 +40,6 @@ FACTORED_TOGETHER = 2**20
 the many small operations that it takes."""
 FEW_FEATURES = 16
 """Up to this many, a batch of outer products is faster as a sum of elementwise ones."""
-
-
-def chunk_size(steps: int, most: int) -> int:
-    """The largest divisor of `steps` up to `most`: whole chunks need no padding, hence no copies."""
-    return max(size for size in range(1, min(most, steps) + 1) if steps % size == 0)
-
-
-def map_chunks(
-    function: Callable[[Array], PyTree[Array]], steps: Float[Array, "N ..."], most: int
-) -> PyTree[Array]:
-    """`function` of all steps, a chunk of at most `most` at a time.
-
-    Chunks are of one size, so that there is one program, and the last overlaps the one before it where they
-    do not come out even.
-    """
-    count = steps.shape[0]
-    chunks = -(-count // most)
-    if chunks == 1:
-        return function(steps)
-    size = -(-count // chunks)
-
-    def start(i: Array | int) -> Array:
-        return jnp.minimum(i * size, count - size)
-
-    def body(i: Array, state: tuple[Array, PyTree[Array]]) -> tuple[Array, PyTree[Array]]:
-        chunk, out = state
-        out = jax.tree.map(
-            lambda out, part: jax.lax.dynamic_update_slice_in_dim(out, part, start(i), 0),
-            out,
-            function(chunk),
-        )
-        # Carried: where a slice is used, XLA would take it anew for every number, many times slower.
-        return jax.lax.dynamic_slice_in_dim(steps, start(i + 1), size), out
-
-    one = jax.eval_shape(function, steps[:size])
-    out = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape[1:]), leaf.dtype), one)
-    return jax.lax.fori_loop(0, chunks, body, (steps[:size], out))[1]
 
 
 def jacobians_together(hidden_size: int, dtype: Any, *, diagonal: bool) -> int:

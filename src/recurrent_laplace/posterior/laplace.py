@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from recurrent_laplace.cells import AbstractGatedCell, Memory
 from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import Trace, select
+from recurrent_laplace.chunks import map_chunks
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.gaussians import AbstractBelief, DenseGaussian, DiagonalGaussian
 from recurrent_laplace.gaussians.factorization import (
@@ -27,10 +28,8 @@ from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.posterior.curvature import (
     FACTORED_TOGETHER,
     Curvature,
-    chunk_size,
     curvature_of,
     jacobians_together,
-    map_chunks,
 )
 from recurrent_laplace.posterior.info import Info
 
@@ -396,9 +395,7 @@ class LaplacePosterior(AbstractPosterior):
         elif self.window == 1:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
-            together = min(
-                steps * batch, jacobians_together(h, self.memory.dtype, diagonal=self._diagonal)
-            )
+            together = min(steps * batch, jacobians_together(h, self.memory.dtype, diagonal=self._diagonal))
             # For a diagonal, XLA makes state Jacobians where the readout is multiplied with them.
             working = together * ((0 if self._diagonal else h * h) + f * h + outer) / batch
         else:

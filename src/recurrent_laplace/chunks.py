@@ -1,0 +1,43 @@
+"""Long work a part at a time."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+Result = TypeVar("Result", bound=PyTree[Array])
+
+
+def map_chunks(function: Callable[..., Result], items: PyTree[Array], most: int) -> Result:
+    """`function` of all items, along their leading axis, for at most `most` of them at a time.
+
+    Chunks are of one size, so that there is one program; where they do not come out even, the last overlaps
+    the one before it.
+    """
+    count = jax.tree.leaves(items)[0].shape[0]
+    chunks = -(-count // most)
+    if chunks <= 1:
+        return function(items)
+    size = -(-count // chunks)
+
+    def start(chunk: Array | int) -> Array:
+        return jnp.minimum(chunk * size, count - size)
+
+    def take(chunk: Array | int) -> PyTree[Array]:
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start(chunk), size), items)
+
+    def step(chunk: Array, state: tuple[PyTree[Array], Result]) -> tuple[PyTree[Array], Result]:
+        now, results = state
+        results = jax.tree.map(
+            lambda all, part: jax.lax.dynamic_update_slice_in_dim(all, part, start(chunk), 0),
+            results,
+            function(now),
+        )
+        # Carried to where it is used: else XLA would take the slice anew for every number made of it.
+        return take(chunk + 1), results
+
+    shapes = jax.eval_shape(function, take(0))
+    results = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape[1:]), leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, chunks, step, (take(0), results))[1]
