@@ -10,17 +10,21 @@ from jaxtyping import Array, PyTree
 Result = TypeVar("Result", bound=PyTree[Array])
 
 
+def chunk_size(count: int, most: int) -> int:
+    """How many of `count` items `map_chunks` works on together: as few chunks as can be, of one size."""
+    return -(-count // -(-count // most))
+
+
 def map_chunks(function: Callable[..., Result], items: PyTree[Array], most: int) -> Result:
     """`function` of all items, along their leading axis, for at most `most` of them at a time.
 
     Chunks are of one size, so that there is one program; where they do not come out even, the last overlaps
-    the one before it.
+    what is before it.
     """
     count = jax.tree.leaves(items)[0].shape[0]
-    chunks = -(-count // most)
-    if chunks <= 1:
+    size = chunk_size(count, most)
+    if size == count:
         return function(items)
-    size = -(-count // chunks)
 
     def start(chunk: Array | int) -> Array:
         return jnp.minimum(chunk * size, count - size)
@@ -40,4 +44,4 @@ def map_chunks(function: Callable[..., Result], items: PyTree[Array], most: int)
 
     shapes = jax.eval_shape(function, take(0))
     results = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape[1:]), leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, chunks, step, (take(0), results))[1]
+    return jax.lax.fori_loop(0, -(-count // size), step, (take(0), results))[1]

@@ -88,7 +88,8 @@ def curvature_of(
 
 
 def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
-    blocks = jnp.swapaxes(cell.jacobian_blocks(), -1, -2)
+    # Taken apart here: in the loop below, XLA would copy each block for every chunk.
+    blocks = list(jnp.swapaxes(cell.jacobian_blocks(), -1, -2))
     h, f = cell.hidden_size, memory.feature_size
 
     def of_scales(scales: Float[Array, "N A H"]) -> Array:

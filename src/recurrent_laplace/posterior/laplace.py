@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from recurrent_laplace.cells import AbstractGatedCell, Memory
 from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import Trace, select
-from recurrent_laplace.chunks import map_chunks
+from recurrent_laplace.chunks import chunk_size, map_chunks
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.gaussians import AbstractBelief, DenseGaussian, DiagonalGaussian
 from recurrent_laplace.gaussians.factorization import (
@@ -395,7 +395,8 @@ class LaplacePosterior(AbstractPosterior):
         elif self.window == 1:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
             multiplications = blocks * h * h + readout * f * h * h + outer * h
-            together = min(steps * batch, jacobians_together(h, self.memory.dtype, diagonal=self._diagonal))
+            most = jacobians_together(h, self.memory.dtype, diagonal=self._diagonal)
+            together = chunk_size(steps * batch, most)
             # For a diagonal, XLA makes state Jacobians where the readout is multiplied with them.
             working = together * ((0 if self._diagonal else h * h) + f * h + outer) / batch
         else:
