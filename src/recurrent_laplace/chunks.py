@@ -15,6 +15,11 @@ def chunk_size(count: int, most: int) -> int:
     return -(-count // -(-count // most))
 
 
+def largest_divisor(count: int, most: int) -> int:
+    """The size, up to `most`, of the largest parts that `count` items come out even in."""
+    return max(size for size in range(1, min(most, count) + 1) if count % size == 0)
+
+
 def map_chunks(function: Callable[..., Result], items: PyTree[Array], most: int) -> Result:
     """`function` of all items, along their leading axis, for at most `most` of them at a time.
 

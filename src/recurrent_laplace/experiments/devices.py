@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from recurrent_laplace.chunks import largest_divisor
 from recurrent_laplace.learning.sharding import TASKS, Shared
 
 Devices = int | Literal["auto"]
@@ -24,16 +25,12 @@ def share_out(devices: Devices, seeds: int) -> tuple[Mesh | None, Shared]:
 
 def _cores_for(seeds: int) -> int:
     """The most devices made of a CPU's cores that share so many seeds out evenly."""
-
-    def most(limit: int) -> int:
-        return max(count for count in range(1, min(limit, seeds) + 1) if seeds % count == 0)
-
-    count = most(len(cores()))
+    count = largest_divisor(seeds, len(cores()))
     if count == 1:
         return 1
     _split_cpu(count)
     is_cpu_alone = jax.default_backend() == "cpu" and jax.process_count() == 1
-    return most(min(count, jax.device_count())) if is_cpu_alone else 1
+    return largest_divisor(seeds, min(count, jax.device_count())) if is_cpu_alone else 1
 
 
 def make_mesh(devices: int) -> Mesh | None:

@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
+from recurrent_laplace.chunks import largest_divisor
 from recurrent_laplace.errors import check_shape
 from recurrent_laplace.learning.beliefs import noise_of
 from recurrent_laplace.learning.config import Config
@@ -303,7 +304,7 @@ class Train:
 def tasks_together(config: Config, tasks: int, steps: int) -> int:
     """As many tasks as the gradient is to work on together: equal parts of all, where beliefs are dense."""
     most = max(STATES_TOGETHER // (steps * config.agent.hidden_size), 1)
-    part = max(size for size in range(1, min(most, tasks) + 1) if tasks % size == 0)
+    part = largest_divisor(tasks, most)
     is_dense = config.posterior.kind != "point" and config.posterior.covariance == "dense"
     # A number of tasks without a good divisor stays whole: crumbs would take longer.
     return part if is_dense and 4 * part >= most else tasks
