@@ -1,12 +1,12 @@
-"""A cell of one's own: the minimal gated unit, with its state Jacobian in closed form.
+"""A cell from outside of the package: the minimal gated unit, with its state Jacobian in closed form.
 
-One gate does the work of the GRU's two:
+One gate replaces the two of the GRU:
 
     f = sigmoid(W_f x + U_f h + b_f),    v = U_n h,    n = tanh(W_n x + f * v + b_n)
     h' = (1 - f) * h + f * n
 
-The gate stands outside of the product `U_n h`, as PyTorch's GRU has it. Inside, the Jacobian would hold
-the product of two weight matrices, and be no sum of row-scaled blocks.
+The gate multiplies the product `U_n h`, as in PyTorch's GRU. If it multiplied `h` instead, the Jacobian would
+contain a product of two weight matrices, and would not be a sum of row-scaled blocks.
 """
 
 import equinox as eqx
@@ -55,14 +55,14 @@ class MinimalGatedUnit(rl.AbstractGatedCell):
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_enable_x64", True)  # so that a wrong term cannot pass for rounding
+    jax.config.update("jax_enable_x64", True)  # rounding of float32 could hide a wrong term
     k1, k2, k3, k4 = jax.random.split(jax.random.key(0), 4)
     cell = MinimalGatedUnit(3, 16, key=k1)
     h, inputs = jax.random.normal(k2, (16,)), jax.random.normal(k3, (30, 3))
     error = jnp.abs(cell.jacobian(h, inputs[0]) - jax.jacfwd(cell.step)(h, inputs[0])).max()
     print(f"Jacobian and jacfwd differ by {error:.1e}")
 
-    # The same step without a closed form, as a second way to the same belief.
+    # The same belief from the same step without a closed form.
     slow = rl.Autodiff(lambda h, x: cell.step(h, x), cell.init(), input_size=3)
     memory = rl.Memory(cell, features=4, key=k4)
     beliefs = rl.LaplacePosterior(memory, window=5).unroll(inputs)

@@ -1,15 +1,15 @@
-"""A posterior of one's own: a belief made wider or narrower by a temperature.
+"""A posterior from outside of the package: a Laplace posterior with a temperature for its covariances.
 
-    q = N(mu, temperature * Sigma),    mu and Sigma those of another posterior, its prior's as well
+    q = N(mu, temperature * Sigma),    with mu and Sigma of the Laplace posterior, also for its prior
 
-One number, fitted on held-out data, is often what a belief lacks to be calibrated. The other posterior is
-a field and not a base class: concrete classes are not subclassed here.
+The Laplace posterior is a field, not a base class: concrete classes are not subclassed in this package.
 """
+
+import dataclasses
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
 import recurrent_laplace as rl
 from recurrent_laplace.errors import check_number
@@ -21,10 +21,8 @@ class TemperedPosterior(rl.AbstractPosterior):
     base: rl.LaplacePosterior
     temperature: float = eqx.field(static=True)
 
-    def __init__(self, base: rl.LaplacePosterior, *, temperature: float):
-        check_number("temperature", temperature, above=0)
-        self.base = base
-        self.temperature = float(temperature)
+    def __check_init__(self):
+        check_number("temperature", self.temperature, above=0)
 
     @property
     def memory(self) -> rl.Memory:
@@ -33,25 +31,29 @@ class TemperedPosterior(rl.AbstractPosterior):
     def prior(self):
         return self._tempered(self.base.prior())
 
-    def init(self):
-        return self.base.init()
+    def init(self, capacity=None):
+        return self.base.init(capacity)
 
-    def carry(self, state):
-        return self.base.carry(state)
+    def compute_step(self, state, x, reset):
+        state, found = self.base.compute_step(state, x, reset)
+        return state, dataclasses.replace(found, belief=self._tempered(found.belief))
 
-    def _update(self, state, x: Array, reset: Array):
-        state, belief, info = self.base._update(state, x, reset)
-        return state, self._tempered(belief), info
+    def compute(self, inputs, resets, reuse):
+        found = self.base.compute(inputs, resets, None)  # `reuse` has tempered beliefs, not those of `base`
+        return dataclasses.replace(found, belief=self._tempered(found.belief))
 
-    def _unroll(self, inputs: Array, resets: Array | None):
-        trace, beliefs, info = self.base._unroll(inputs, resets)
-        return trace, self._tempered(beliefs), info
-
-    def _with_room(self, state):
-        return self.base._with_room(state)
-
-    def cost(self, steps: int, batch: int = 1) -> rl.Cost:
+    def cost(self, steps, batch=1):
         return self.base.cost(steps, batch)
+
+    @property
+    def grows(self) -> bool:  # with `window=None`, `base` stores every input
+        return self.base.grows
+
+    def capacity(self, state):
+        return self.base.capacity(state)
+
+    def with_room(self, state):
+        return self.base.with_room(state)
 
     def _tempered(self, belief: rl.DiagonalGaussian | rl.DenseGaussian):
         if isinstance(belief, rl.DiagonalGaussian):
@@ -63,17 +65,15 @@ if __name__ == "__main__":
     k1, k2, k3 = jax.random.split(jax.random.key(0), 3)
     memory = rl.Memory(rl.GRU(3, 32, key=k1), features=8, key=k2)
     inputs = jax.random.normal(k3, (40, 3))
-    plain = rl.LaplacePosterior(memory)
-    warm = TemperedPosterior(plain, temperature=2.0)
-    before, beliefs = plain.unroll(inputs), warm.unroll(inputs)
-    print(f"entropy in the end: {before[-1].entropy():.2f}, tempered {beliefs[-1].entropy():.2f}")
+    warm = TemperedPosterior(rl.LaplacePosterior(memory), temperature=2.0)
+    before, beliefs = warm.base.unroll(inputs), warm.unroll(inputs)
+    print(f"final entropy: {before[-1].entropy():.2f}, tempered {beliefs[-1].entropy():.2f}")
+    assert jnp.allclose(beliefs.entropy() - before.entropy(), 8 / 2 * jnp.log(2.0), atol=1e-4)  # F / 2 ln 2
 
-    # What must hold of any posterior: one input at a time, or all at once, is the same.
+    # Required of every posterior: repeated updates and one unroll agree.
     state, belief = warm.init(), warm.prior()
     for x in inputs:
         state, belief = warm.update(state, x)
     difference = jnp.abs(belief.precision() - beliefs[-1].precision()).max()
     print(f"update and unroll differ by {difference:.1e}")
     assert difference < 1e-4
-    rise = beliefs.entropy() - before.entropy()
-    assert jnp.allclose(rise, 0.5 * 8 * jnp.log(2.0), atol=1e-4)  # F / 2 ln temperature

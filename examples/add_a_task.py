@@ -1,7 +1,7 @@
-"""A task of one's own: two doors, and a voice that names one of them.
+"""A task from outside of the package: a prize behind one of two doors, and a voice that names one of them.
 
-A problem is what the voice is: a friend, who mostly names the door with the prize, or a liar, who mostly
-names the other. The agent is not told which, and has to remember how the doors before turned out.
+A problem is the probability that the voice names the right door: high for a friend, low for a liar. It is
+hidden from the agent, which has to infer it from the outcomes of earlier doors.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ class Round(eqx.Module):
     true: Bool[Array, ""]
 
 
-@rl.register_task
+@rl.register_task(parameters=lambda task, problem: problem[None])  # the parameters of a problem, as a vector
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoDoors(rl.AbstractControlTask):
     """Find out whether to trust a voice that names one of two doors."""
@@ -69,7 +69,7 @@ if __name__ == "__main__":
         updates=60, steps=20, batch=64, epochs=4, learning_rate=5e-3, entropy_weight=0.05
     )
     config = rl.Config(task=rl.make_task("two_doors", reliability=0.8), agent=agent, learning=learning)
-    # Now and then a seed is late to find out that it pays to remember: three at once, and their median.
+    # A seed can be slow to learn to use its memory: three seeds in one program, and their median.
     train = jax.jit(jax.vmap(rl.make_train(config)))
     _, metrics = train(jax.random.split(jax.random.key(0), 3))
     regret = jnp.median(metrics["cumulative_regret"], axis=0)

@@ -1,7 +1,7 @@
-"""Turn an LSTM Bayesian: no training, one picture of what its belief does over a sequence.
+"""The Laplace posterior of an untrained LSTM over a sequence, in one figure.
 
-The LSTM has random weights. It first watches a sine wave, then silence, then noise. The plain network
-gives the mean of the belief and nothing else; the Laplace posterior adds how sure it is.
+The LSTM has random weights. Its inputs are a sine wave, then zeros, then noise. The features of the network
+are the mean of the belief; the Laplace posterior adds the covariance.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main(out: Path) -> None:
     k1, k2, k3 = jax.random.split(jax.random.key(1), 3)
     print("An LSTM with 64 units and a readout to 16 features; nothing is trained.")
     memory = rl.Memory(rl.LSTM(2, 64, key=k1), features=16, key=k2)
-    memory = jax.tree.map(lambda leaf: 3 * leaf, memory)  # livelier than a fresh network
+    memory = jax.tree.map(lambda leaf: 3 * leaf, memory)  # larger than initial weights
     posteriors = {
         "sum of precisions": rl.LaplacePosterior(memory, accumulate="precision"),
         "sum, forgetting 0.97": rl.LaplacePosterior(memory, accumulate="precision", forgetting=0.97),
@@ -48,8 +48,9 @@ def main(out: Path) -> None:
     axes[0].set_ylabel("input")
     for (name, posterior), colour in zip(posteriors.items(), colours, strict=True):
         print(f"{name}: {posterior.cost(len(signal))}")
-        beliefs, info = posterior.unroll_info(signal)
-        info.raise_if_bad()
+        inference = posterior.infer(signal)
+        inference.info.raise_if_bad()
+        beliefs = inference.belief
         mean, stddev = beliefs.mean[:, 0], jnp.sqrt(beliefs.variance()[:, 0])
         axes[1].plot(time, mean, color="black", linewidth=1)
         axes[1].fill_between(

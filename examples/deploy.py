@@ -1,4 +1,4 @@
-"""A posterior leaves home: one step as a program of its own, run by a process that has only JAX.
+"""Deployment of a posterior: one step as an exported program, run by a process that has only JAX.
 
 python examples/deploy.py
 """
@@ -44,7 +44,7 @@ def main() -> None:
         ).stdout
         print(there, end="")
 
-        # The same with the library, from a file that keeps the running state too.
+        # The same with the library, from a file that includes the running state.
         monitor = rl.Monitor(posterior)
         for t in range(3):
             monitor.step(jnp.full(3, 0.5 * t))

@@ -1,8 +1,8 @@
-"""A posterior for the memory of a recurrent Flax agent, from its Linen parameters.
+"""A posterior for a recurrent Flax agent, from its Linen parameters.
 
-The agent hears noisy hints of where the prize is, left or right, and goes to one side at every step. It is
-trained here with Flax and optax, as anyone would. Its parameters are a dictionary: the GRU in it becomes a
-`Memory` with the policy for its readout, and the posterior says how sure the agent is of its logit.
+The agent gets noisy hints of the side of a prize, left or right, and moves to one side at every step. It is
+trained with Flax and optax. From its parameters, the GRU becomes a `Memory` whose readout is the policy, and
+the posterior gives the uncertainty of the logit.
 """
 
 import flax.linen as nn

@@ -1,7 +1,7 @@
-"""A belief kept up to date, one input at a time, as a controller or a monitor would.
+"""A belief that is updated online, one input at a time, as in a controller or a monitor.
 
-Two episodes of a noisy wave. A reset forgets everything before the input it comes with. One reading of the
-second episode is broken: `update_info` tells, and the state from before it is kept.
+Two episodes of a noisy wave. A reset returns to the prior before the input of its step. One input of the
+second episode is NaN: `infer_step` reports it, and the previous state is kept.
 """
 
 import jax
@@ -20,7 +20,7 @@ def main() -> None:
     """Feed two episodes of eight inputs to one posterior."""
     k1, k2, k3 = jax.random.split(jax.random.key(0), 3)
     memory = rl.Memory(rl.LSTM(2, 32, key=k1), features=8, key=k2)
-    memory = jax.tree.map(lambda leaf: 3 * leaf, memory)  # livelier than a fresh network
+    memory = jax.tree.map(lambda leaf: 3 * leaf, memory)  # larger than initial weights
     posterior = rl.LaplacePosterior(memory, forgetting=0.95)
 
     stream = readings(k3, 16)
@@ -31,13 +31,14 @@ def main() -> None:
     print(f"before any input: entropy {previous.entropy():.2f} nats")
     for t, x in enumerate(stream):
         reset = t in starts
-        following, belief, info = posterior.update_info(state, x, reset)
-        if problems := info.problems():
+        following, inference = posterior.infer_step(state, x, reset)
+        if problems := inference.info.problems():
             print(f"t {t:2}  skipped: {problems[0]}")
-            continue  # `state` is a value: the one before this input is still there
+            continue  # states are immutable: `state` is still that before this input
+        belief = inference.belief
         kl = belief.kl(posterior.prior() if reset else previous)
         mark = "  reset" if reset else ""
-        print(f"t {t:2}  entropy {belief.entropy():6.2f}  KL from the belief before {kl:5.2f}{mark}")
+        print(f"t {t:2}  entropy {belief.entropy():6.2f}  KL from the previous belief {kl:5.2f}{mark}")
         state, previous = following, belief
 
 

@@ -1,7 +1,7 @@
-"""An alarm for an agent of Stable-Baselines3: its cart changes in the middle of an episode.
+"""An alarm for an agent of Stable-Baselines3, whose environment changes in the middle of an episode.
 
-RecurrentPPO learns CartPole without being shown velocities. An alarm is fitted on clean episodes of it; then
-pole or motor change. The alarm has nothing to go by but rewards and readings of the agent's belief.
+RecurrentPPO learns CartPole without velocities in its observations. An alarm is fitted on episodes of the
+training environment; then pole or motor change. The alarm uses rewards and readings of the belief only.
 
     pip install 'recurrent-laplace[torch,sb3]'
 """
@@ -70,7 +70,7 @@ def main() -> None:
     print(f"{TESTS} episodes, changed at step {CHANGED}  early alarms  alarms  median delay  steps")
     for name, change in CHANGES.items():
         rang, lasted = np.array([listen(agent, alarm, change, 1000 + seed) for seed in range(TESTS)]).T
-        early, after = sum(rang < CHANGED), rang[rang >= CHANGED]  # Infinity: it never rang.
+        early, after = sum(rang < CHANGED), rang[rang >= CHANGED]  # Infinity: no alarm.
         delay, steps = np.median(after) - CHANGED, lasted.mean()
         print(f"{name:30} {early:12} {sum(after < np.inf):7} {delay:13.0f} {steps:6.0f}")
 

@@ -1,8 +1,8 @@
-"""Ask an agent of Stable-Baselines3 how sure it is.
+"""The uncertainty of an agent of Stable-Baselines3.
 
-A RecurrentPPO learns CartPole without being shown velocities, as anyone would train it. Its zip is then read
-(nothing in it is executed), and a Laplace posterior is put on the actor's LSTM, and on the critic's. In the
-middle of an episode the cart is pushed.
+A RecurrentPPO learns CartPole without velocities in its observations. Its zip is then read, without executing
+anything in it, and Laplace posteriors are added to the LSTMs of actor and critic. In the middle of an
+episode the cart is pushed.
 
     pip install 'recurrent-laplace[torch,sb3]'
 """

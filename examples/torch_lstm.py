@@ -1,8 +1,8 @@
 """A posterior for an LSTM that was trained with PyTorch.
 
-The network sees noisy readings of a hidden level and says what the level is. It is trained in torch, in a
-few seconds, to give one number and nothing else. Its weights are then read, not changed: the belief's mean is
-what the network says, its stddev is how sure it is. The last column is what Bayes' rule allows at best.
+The network gets noisy readings of a hidden level and predicts the level. It is trained with PyTorch in a few
+seconds. Its weights are then converted: the mean of the belief is the prediction of the network, and its
+standard deviation is compared with that of the exact posterior.
 """
 
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def main() -> None:
     with torch.no_grad():
         said = readout(lstm(x)[0])[:, 0].numpy()
     print(f"largest difference from torch's own outputs: {jnp.abs(beliefs.mean - said).max():.0e}")
-    print(f"the level is {level.item():.2f}\nreadings   says   stddev   entropy, nats   exact stddev")
+    print(f"the level is {level.item():.2f}\nreadings   mean   stddev   entropy, nats   exact stddev")
     for t in (1, 2, 5, 10, 20, 30):
         belief = beliefs[t - 1]
         stddev, exact = jnp.sqrt(belief.variance()[0]), (1 + t / NOISE**2) ** -0.5

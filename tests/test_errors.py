@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import recurrent_laplace as rl
+from recurrent_laplace.errors import LARGEST_NUMBER, SMALLEST_NUMBER, check_number, check_seed, shown
+from recurrent_laplace.runs.config import Run
+from recurrent_laplace.runs.models import seed_keys
 
 KEY = jax.random.key(0)
 D, H, F = 3, 5, 4
@@ -50,7 +53,7 @@ CASES = {
     "window-all-accumulated-means": (
         laplace(window=None, accumulate="mean_and_precision"),
         "with accumulate='mean_and_precision'; got None. "
-        "All history would be counted again at every step: use accumulate='none' for it.",
+        "An unlimited window would count every input again at each step: use accumulate='none' with it.",
     ),
     "forgetting-zero": (laplace(forgetting=0.0), "forgetting must be a number in (0, 1]; got 0.0."),
     "forgetting-above": (laplace(forgetting=1.5), "forgetting must be a number in (0, 1]; got 1.5."),
@@ -69,6 +72,24 @@ CASES = {
         variational(prior_stddev=0.0),
         "prior_stddev must be a number in (0, inf); got 0.0.",
     ),
+    "prior-tiny": (
+        laplace(prior_stddev=1e-200),
+        "prior_stddev must be in [1e-18, 1e+18], so that float32 can hold its square; got 1e-200.",
+    ),
+    "prior-large": (variational(prior_stddev=1e20), "prior_stddev must be in [1e-18, 1e+18]"),
+    "forgetting-tiny": (laplace(forgetting=1e-40), "forgetting must be in [1e-18, 1], so that float32"),
+    "damping-tiny": (
+        laplace(damping_precision=1e-40),
+        "damping_precision must be 0 or in [1e-18, 1e+18], so that float32",
+    ),
+    "prior-beyond-floats": (
+        lambda: check_number("prior_stddev", 10**400, above=0),
+        "prior_stddev must be a number in (0, inf); got an integer of about 401 digits.",
+    ),
+    "hidden-beyond-int32": (
+        lambda: rl.GRU(D, 2**31, key=KEY),
+        "hidden_size must be at most 2147483647, the largest int32; got 2147483648.",
+    ),
     "features": (
         lambda: rl.Memory(memory_of().cell, features=0, key=KEY),
         "features must be a whole number of at least 1; got 0.",
@@ -80,11 +101,6 @@ CASES = {
     "readout": (
         lambda: rl.Memory(memory_of().cell, readout=rl.Affine.init(7, F, key=KEY)),
         "readout.weight must have shape (features, 5); got (4, 7).",
-    ),
-    "input-size": (lambda: rl.LSTM(0, H, key=KEY), "input_size must be a whole number of at least 1; got 0."),
-    "hidden-size": (
-        lambda: rl.GRU(D, -2, key=KEY),
-        "hidden_size must be a whole number of at least 1; got -2.",
     ),
     "activation": (
         lambda: rl.Elman(D, H, activation="sigmoid", key=KEY),
@@ -147,15 +163,7 @@ CASES = {
     ),
     "autodiff-cost": (
         lambda: rl.LaplacePosterior(rl.Memory(_unknown_input())).cost(5),
-        "input_size must be given to Autodiff before its cost can be asked; got None.",
-    ),
-    "kl-of-sizes": (
-        lambda: diagonal().prior().kl(rl.DiagonalGaussian(jnp.zeros(2), jnp.ones(2))),
-        "other must have 4 features, as this belief; got 2.",
-    ),
-    "kl-to-a-point": (
-        lambda: diagonal().prior().kl(rl.PointBelief(jnp.zeros(F))),
-        "the KL divergence to a PointBelief is infinite",
+        "input_size must be given to Autodiff to estimate a cost; got None.",
     ),
 }
 
@@ -193,3 +201,44 @@ def test_consecutive_kl_of_a_batch_asks_for_vmap():
     text = f"beliefs.mean must have shape (T, {F}); got (2, 6, {F})." + BATCH_HINT
     with pytest.raises(ValueError, match=re.escape(text)):
         posterior.consecutive_kl(beliefs)
+
+
+@pytest.mark.parametrize("number", [SMALLEST_NUMBER, LARGEST_NUMBER])
+def test_the_range_of_numbers_is_what_float32_can_square_and_invert(number):
+    check_number("stddev", number, above=0)
+    square = np.float32(number) ** 2
+    assert 0 < square < np.inf
+    assert 0 < 1 / square < np.inf
+    # A hundred times further out the square is infinite or subnormal.
+    with np.errstate(all="ignore"):
+        beyond = np.float32(number * (100 if number > 1 else 0.01)) ** 2
+        assert not (np.finfo(np.float32).tiny <= beyond < np.inf)
+
+
+def test_seeds_have_keys_of_their_own():
+    check_seed(2**32 - 1)
+    check_seed(2**32 - 5, 5)
+    for seed, seeds in ((2**32, 1), (2**32 - 5, 6), (10**400, 1)):
+        with pytest.raises(ValueError, match=r"seed must be at most 2\^32 - 1; got"):
+            check_seed(seed, seeds)
+
+
+@pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**32 - 3])
+def test_several_seeds_have_the_keys_of_each(seed):
+    with jax.enable_x64(False):
+        several = jax.random.key_data(seed_keys(Run(config=rl.Config(), seed=seed, seeds=3)))
+        single = [
+            jax.random.key_data(seed_keys(Run(config=rl.Config(), seed=seed + index))) for index in range(3)
+        ]
+    np.testing.assert_array_equal(several, np.stack(single))
+    assert len(np.unique(several, axis=0)) == 3
+
+
+def test_values_of_any_kind_can_be_shown():
+    deep: list = []
+    for _ in range(10**5):
+        deep = [deep]
+    assert shown(deep) == "a list that is too large to print"
+    assert shown([10**5000]) == "a list that is too large to print"
+    assert shown(10**5000) == "an integer of about 5001 digits"
+    assert len(shown("x" * 10**6)) < 300

@@ -1,53 +1,29 @@
 """Imports point one way: a folder knows only those before it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from support.sources import ROOT, SOURCES, imported
 
 import recurrent_laplace
 
-ROOT = Path(recurrent_laplace.__file__).parent
 LAYERS = (
-    "errors",
-    "chunks",
-    "cells",
-    "gaussians",
-    "posterior",
-    "models",
-    "tasks",
-    "learning",
-    "evaluation",
-    "files",
-    "deploy",
-    "experiments",
-    "report",
-    "interop",
-    "benchmarks",
-    "cli",
-    "__main__",
+    *("errors", "deprecations", "files", "chunks"),
+    *("cells", "gaussians", "posterior", "models", "tasks", "oracles", "learning", "scoring"),
+    *("monitoring", "evaluation", "machine", "runs", "sweeps", "report", "interop", "benchmarks"),
+    *("cli", "__main__"),
 )
 STRANGERS = {("gaussians", "cells")}
 """Layers that stand beside each other: the first may not import the second either."""
 LAPACK_FREE = ("cells", "gaussians", "posterior")
+NOT_OF_A_MONITOR = ("learning", "tasks", "oracles", "evaluation")
 
 
 def layer_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
-
-
-def imported(path: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names.add(node.module)
-    return names
-
-
-SOURCES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -67,6 +43,27 @@ def test_no_lapack_in_the_core():
         if layer_of(path) in LAPACK_FREE:
             for node in ast.walk(ast.parse(path.read_text())):
                 assert not (isinstance(node, ast.Attribute) and node.attr == "linalg"), path
+
+
+def test_compiled_programs_call_no_lapack():
+    """All but the benchmarks, which compare with it. NumPy's and SciPy's calls are not compiled."""
+    for path in SOURCES:
+        if layer_of(path) != "benchmarks":
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and node.attr == "linalg":
+                    assert not ast.unparse(node).startswith(("jnp.", "jax.")), path
+            assert not {name for name in imported(path) if name.startswith("jax") and "linalg" in name}, path
+
+
+@pytest.mark.parametrize(
+    "statement", ["import recurrent_laplace.monitoring", "import recurrent_laplace as rl; rl.ShiftAlarm"]
+)
+def test_a_monitor_loads_nothing_that_trains_or_evaluates(statement):
+    program = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[1] for name in done.stdout.split() if name.startswith("recurrent_laplace.")}
+    assert "monitoring" in loaded
+    assert not loaded & set(NOT_OF_A_MONITOR)
 
 
 def test_everything_exported_is_there_and_documented():

@@ -1,9 +1,10 @@
-"""recurrent-laplace: turn a recurrent agent into a Bayesian one.
+"""Laplace posteriors over the hidden state of recurrent networks.
 
-Names are loaded on first use, so that `import recurrent_laplace` and the command line's help are quick.
+Names are imported on first use, so that `import recurrent_laplace` and the command line's help are fast.
 """
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,17 +18,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.cells import Elman as Elman
     from recurrent_laplace.cells import Linear as Linear
     from recurrent_laplace.cells import Memory as Memory
-    from recurrent_laplace.deploy import Diagnosis as Diagnosis
-    from recurrent_laplace.deploy import Monitor as Monitor
-    from recurrent_laplace.deploy import Reading as Reading
-    from recurrent_laplace.deploy import ShiftAlarm as ShiftAlarm
-    from recurrent_laplace.deploy import diagnose as diagnose
-    from recurrent_laplace.deploy import export as export
-    from recurrent_laplace.deploy import load as load
-    from recurrent_laplace.deploy import save as save
-    from recurrent_laplace.evaluation import Calibration as Calibration
     from recurrent_laplace.evaluation import EvaluationConfig as EvaluationConfig
-    from recurrent_laplace.evaluation import calibrate as calibrate
     from recurrent_laplace.evaluation import evaluate as evaluate
     from recurrent_laplace.gaussians import AbstractBelief as AbstractBelief
     from recurrent_laplace.gaussians import AbstractGaussian as AbstractGaussian
@@ -36,20 +27,38 @@ if TYPE_CHECKING:
     from recurrent_laplace.gaussians import PointBelief as PointBelief
     from recurrent_laplace.gaussians import SpectralGaussian as SpectralGaussian
     from recurrent_laplace.gaussians import cayley_basis as cayley_basis
+    from recurrent_laplace.learning import PPO as PPO
+    from recurrent_laplace.learning import AbstractObjective as AbstractObjective
     from recurrent_laplace.learning import Config as Config
     from recurrent_laplace.learning import LearningConfig as LearningConfig
     from recurrent_laplace.learning import Train as Train
     from recurrent_laplace.learning import TrainState as TrainState
     from recurrent_laplace.learning import make_train as make_train
+    from recurrent_laplace.learning import register_objective as register_objective
+    from recurrent_laplace.models import AbstractPosteriorConfig as AbstractPosteriorConfig
     from recurrent_laplace.models import Agent as Agent
     from recurrent_laplace.models import AgentConfig as AgentConfig
     from recurrent_laplace.models import Behaviour as Behaviour
+    from recurrent_laplace.models import LaplaceConfig as LaplaceConfig
+    from recurrent_laplace.models import PointConfig as PointConfig
     from recurrent_laplace.models import PosteriorConfig as PosteriorConfig
     from recurrent_laplace.models import Prediction as Prediction
     from recurrent_laplace.models import Regressor as Regressor
+    from recurrent_laplace.models import VariationalConfig as VariationalConfig
+    from recurrent_laplace.models import register_posterior as register_posterior
     from recurrent_laplace.models import with_posterior as with_posterior
+    from recurrent_laplace.monitoring import Diagnosis as Diagnosis
+    from recurrent_laplace.monitoring import Monitor as Monitor
+    from recurrent_laplace.monitoring import Reading as Reading
+    from recurrent_laplace.monitoring import ShiftAlarm as ShiftAlarm
+    from recurrent_laplace.monitoring import diagnose as diagnose
+    from recurrent_laplace.monitoring import export as export
+    from recurrent_laplace.monitoring import load as load
+    from recurrent_laplace.monitoring import register_serializable as register_serializable
+    from recurrent_laplace.monitoring import save as save
     from recurrent_laplace.posterior import AbstractPosterior as AbstractPosterior
     from recurrent_laplace.posterior import Cost as Cost
+    from recurrent_laplace.posterior import Inference as Inference
     from recurrent_laplace.posterior import Info as Info
     from recurrent_laplace.posterior import LaplacePosterior as LaplacePosterior
     from recurrent_laplace.posterior import Linearized as Linearized
@@ -59,38 +68,47 @@ if TYPE_CHECKING:
     from recurrent_laplace.posterior import predict_average as predict_average
     from recurrent_laplace.posterior import predict_linearized as predict_linearized
     from recurrent_laplace.posterior import predict_mixture as predict_mixture
+    from recurrent_laplace.scoring import Calibration as Calibration
+    from recurrent_laplace.scoring import calibrate as calibrate
     from recurrent_laplace.tasks import AbstractBandit as AbstractBandit
     from recurrent_laplace.tasks import AbstractControlTask as AbstractControlTask
     from recurrent_laplace.tasks import AbstractRegressionTask as AbstractRegressionTask
     from recurrent_laplace.tasks import AbstractTask as AbstractTask
-    from recurrent_laplace.tasks import Alphabet as Alphabet
     from recurrent_laplace.tasks import BetaBandit as BetaBandit
     from recurrent_laplace.tasks import DirichletBandit as DirichletBandit
     from recurrent_laplace.tasks import Gridworld as Gridworld
     from recurrent_laplace.tasks import PiecewiseCoin as PiecewiseCoin
     from recurrent_laplace.tasks import Regression as Regression
+    from recurrent_laplace.tasks import Shift as Shift
     from recurrent_laplace.tasks import Step as Step
+    from recurrent_laplace.tasks import TaskSupport as TaskSupport
     from recurrent_laplace.tasks import TwoArmBandit as TwoArmBandit
+    from recurrent_laplace.tasks import Vocabulary as Vocabulary
     from recurrent_laplace.tasks import make_task as make_task
+    from recurrent_laplace.tasks import register_support as register_support
     from recurrent_laplace.tasks import register_task as register_task
 
 __version__ = "0.1.0"
 
-_HOME = {
+_NAMES = {
     "cells": "GRU LSTM AbstractCell AbstractGatedCell Affine Autodiff Elman Linear Memory",
     "gaussians": "AbstractBelief AbstractGaussian DenseGaussian DiagonalGaussian PointBelief "
     "SpectralGaussian cayley_basis",
-    "posterior": "AbstractPosterior Cost Info LaplacePosterior Linearized Mixture PointPosterior "
+    "posterior": "AbstractPosterior Cost Inference Info LaplacePosterior Linearized Mixture PointPosterior "
     "VariationalPosterior predict_average predict_linearized predict_mixture",
-    "models": "Agent AgentConfig Behaviour PosteriorConfig Prediction Regressor with_posterior",
+    "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour LaplaceConfig PointConfig PosteriorConfig "
+    "Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
-    "Alphabet BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Step TwoArmBandit make_task "
-    "register_task",
-    "learning": "Config LearningConfig Train TrainState make_train",
-    "evaluation": "Calibration EvaluationConfig calibrate evaluate",
-    "deploy": "Diagnosis Monitor Reading ShiftAlarm diagnose export load save",
+    "Vocabulary BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Shift Step "
+    "TaskSupport TwoArmBandit make_task register_support register_task",
+    "learning": "PPO AbstractObjective Config LearningConfig Train TrainState make_train register_objective",
+    "scoring": "Calibration calibrate",
+    "evaluation": "EvaluationConfig evaluate",
+    "monitoring": "Diagnosis Monitor Reading ShiftAlarm diagnose export load register_serializable save",
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+_RENAMED = {"Alphabet": "Vocabulary"}
+"""Deprecated names of version 0.1 and their replacements."""
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -98,6 +116,9 @@ __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> object:
     if name == "interop":
         return importlib.import_module(f"{__name__}.interop")
+    if name in _RENAMED:
+        warnings.warn(f"rl.{name} is deprecated: use rl.{_RENAMED[name]}.", DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -1,4 +1,4 @@
-"""`python -m recurrent_laplace`: the command line."""
+"""Command line entry point of `python -m recurrent_laplace`."""
 
 from recurrent_laplace.cli import main
 

@@ -1,4 +1,4 @@
-"""Long work a part at a time."""
+"""Computations over a long leading axis, in chunks."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,20 +11,20 @@ Result = TypeVar("Result", bound=PyTree[Array])
 
 
 def chunk_size(count: int, most: int) -> int:
-    """How many of `count` items `map_chunks` works on together: as few chunks as can be, of one size."""
+    """Chunk size of `map_chunks`: the smallest that needs no more chunks than size `most` does."""
     return -(-count // -(-count // most))
 
 
 def largest_divisor(count: int, most: int) -> int:
-    """The size, up to `most`, of the largest parts that `count` items come out even in."""
+    """Largest divisor of `count` that is at most `most`."""
     return max(size for size in range(1, min(most, count) + 1) if count % size == 0)
 
 
 def map_chunks(function: Callable[..., Result], items: PyTree[Array], most: int) -> Result:
-    """`function` of all items, along their leading axis, for at most `most` of them at a time.
+    """Apply `function` along the leading axis of `items`, to at most `most` items at a time.
 
-    Chunks are of one size, so that there is one program; where they do not come out even, the last overlaps
-    what is before it.
+    All chunks have the same size, so that one program serves for all; if the size does not divide the number
+    of items, the last chunk overlaps the one before it.
     """
     count = jax.tree.leaves(items)[0].shape[0]
     size = chunk_size(count, most)
@@ -38,13 +38,14 @@ def map_chunks(function: Callable[..., Result], items: PyTree[Array], most: int)
         return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start(chunk), size), items)
 
     def step(chunk: Array, state: tuple[PyTree[Array], Result]) -> tuple[PyTree[Array], Result]:
-        now, results = state
+        current, results = state
         results = jax.tree.map(
-            lambda all, part: jax.lax.dynamic_update_slice_in_dim(all, part, start(chunk), 0),
+            lambda whole, part: jax.lax.dynamic_update_slice_in_dim(whole, part, start(chunk), 0),
             results,
-            function(now),
+            function(current),
         )
-        # Carried to where it is used: else XLA would take the slice anew for every number made of it.
+        # The next slice is part of the carry: otherwise XLA would slice again for every number computed from
+        # it.
         return take(chunk + 1), results
 
     shapes = jax.eval_shape(function, take(0))

@@ -1,1 +1,1 @@
-"""How fast, and against what."""
+"""Benchmarks: time and memory of this package next to a reference."""

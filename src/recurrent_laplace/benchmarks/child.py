@@ -1,4 +1,4 @@
-"""A function in a process of its own, and the memory that a process has taken."""
+"""Functions in a fresh process, and the peak memory of a process."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -11,25 +11,26 @@ Result = TypeVar("Result")
 
 
 class ChildDiedError(Exception):
-    """The process ended before its function did."""
+    """The subprocess died before its function returned."""
 
 
-def alone(function: Callable[..., Result], *args: object) -> Result:
-    """What a function of a module returns, called in a fresh process."""
+def run_in_subprocess(function: Callable[..., Result], *args: object) -> Result:
+    """Call a module-level function in a fresh process and return its result."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
             return pool.submit(function, *args).result()
         except BrokenProcessPool:
-            raise ChildDiedError("the process that was measured died, perhaps for want of memory.") from None
+            raise ChildDiedError("the measured process died, perhaps because it ran out of memory.") from None
 
 
-def process_peak_mb() -> float:
-    """The most memory that this process has had so far."""
-    # `getrusage` would count what the parent had when it started this process.
-    status = Path("/proc/self/status")
+def process_peak_mb(pid: int | None = None) -> float:
+    """Peak memory of this process, or of a child, so far, in MB."""
+    # `getrusage` includes the memory of the parent at the time of the fork.
+    status = Path(f"/proc/{pid or 'self'}/status")
     if status.is_file():
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return 1024 * int(fields["VmHWM"].split()[0]) / 1e6
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    who = resource.RUSAGE_SELF if pid is None else resource.RUSAGE_CHILDREN
+    return resource.getrusage(who).ru_maxrss / 1e6

@@ -9,11 +9,11 @@ from jax.extend import core
 
 
 def multiplications(function: Callable, *args: Any) -> int:
-    """Multiplications of all matrix products in `function(*args)`, traced and not run.
+    """Count the multiplications of all matrix products in `function(*args)`, traced and not run.
 
-    A product in a scan counts once for each step of it, one of several branches once. What is not a matrix
-    product does not count, and a loop of unknown length counts as one turn of it. (XLA's own analysis takes
-    every loop for one turn.)
+    A product inside a scan counts once per step; of several branches, the largest counts. Operations other
+    than matrix products are ignored, and a loop of unknown length counts as one iteration. (XLA's cost
+    analysis counts every loop as one iteration.)
     """
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
@@ -25,10 +25,10 @@ def _count(jaxpr: core.Jaxpr) -> int:
         if name == "dot_general":
             total += _product(equation)
             continue
-        inside = [_count(inner) for inner in _jaxprs(equation.params)]
-        if inside:
-            times = equation.params["length"] if name == "scan" else 1
-            total += times * (max(inside) if name == "cond" else sum(inside))
+        counts = [_count(inner) for inner in _jaxprs(equation.params)]
+        if counts:
+            repeats = equation.params["length"] if name == "scan" else 1
+            total += repeats * (max(counts) if name == "cond" else sum(counts))
     return total
 
 

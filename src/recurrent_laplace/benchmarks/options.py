@@ -1,11 +1,11 @@
-"""What the command line can ask of a benchmark; free of JAX, so that help is quick."""
+"""Options of the benchmarks; does not import JAX, so that `--help` is fast."""
 
 import dataclasses
 import os
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from recurrent_laplace.benchmarks.variants import GROWN, METHODS, OPERATIONS, TESTED, VARIANTS, WINDOWED
+from recurrent_laplace.benchmarks.variants import EVALUATED, METHODS, OPERATIONS, SCALED, VARIANTS, WINDOWED
 from recurrent_laplace.errors import check_choice, check_number, check_size
 
 Preset = Literal["smoke", "small", "laptop", "paper"]
@@ -13,18 +13,18 @@ Preset = Literal["smoke", "small", "laptop", "paper"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What every benchmark has."""
+    """Options of every benchmark."""
 
     choices: ClassVar[tuple[str, ...]]
-    """What `only` may name."""
+    """Allowed values of `only`."""
 
     json: Path | None = None
-    """Write the rows to this file as JSON."""
+    """JSON file to write the rows to."""
     only: tuple[str, ...] = ()
-    """What to run."""
+    """Variants to run."""
 
     def check(self) -> None:
-        """Refuse what cannot be run, in words, before anything is measured."""
+        """Raise a `ValueError` for invalid options, before anything is measured."""
         if not self.only:
             raise ValueError("only must name at least one; got none.")
         for name in self.only:
@@ -36,7 +36,7 @@ class Bench:
             elif isinstance(value, float):
                 check_number(field.name, value, above=0)
             elif isinstance(value, int) and not isinstance(value, bool):
-                check_size(field.name, value)
+                check_size(field.name, value, least=0 if field.name.endswith("_samples") else 1)
             elif isinstance(value, tuple) and field.name != "only":
                 for size in value:
                     check_size(field.name, size)
@@ -44,178 +44,183 @@ class Bench:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TurnsBench(Bench):
-    """A benchmark whose programs take turns."""
+    """Options of benchmarks that time programs in turn."""
 
     repeats: int = 10
-    """Turns that each program gets; the fastest counts."""
+    """Repetitions of each program; the fastest counts."""
     seconds: float = 120.0
-    """Turns of programs that are compared end early when they would take longer than this."""
+    """Time limit in seconds for a comparison; repetitions that would exceed it are skipped."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PosteriorBench(TurnsBench):
-    """Time the gradient of (unroll, one sample, KL): ours beside `jax.jacfwd` inside the scan."""
+    """Time the gradient of (unroll, one sample, KL) against two ways of `jax.jacfwd` inside the scan."""
 
     choices = tuple(VARIANTS)
 
     only: tuple[str, ...] = choices
     """Variants to run."""
     batch: int = 64
-    """Sequences in a batch, B."""
+    """Sequences per batch, B."""
     steps: int = 50
-    """Inputs in a sequence, T."""
+    """Sequence length, T."""
     input_size: int = 512
-    """Length of an input, D."""
+    """Input size, D."""
     hidden_size: int = 128
-    """Size of the LSTM, H."""
+    """Hidden size of the LSTM, H."""
     features: int = 64
-    """Size of the belief, F."""
+    """Dimension of the belief, F."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UpdateBench(TurnsBench):
-    """Time a whole training update on the gridworld, in units of the RNN's.
+    """Time a training update on the gridworld, relative to the RNN's.
 
-    Rollout, loss, gradient and step: the compiled program that `train` runs where observations are no
-    short list. On the gridworld itself it looks them up, which is left to `--tables`.
+    An update is rollout, loss, gradient and optimiser step, compiled as `train` compiles it for tasks with
+    continuous observations. With `--tables`, inputs are looked up in a table, as `train` does on the
+    gridworld.
     """
 
     choices = tuple(METHODS)
 
     only: tuple[str, ...] = choices
-    """Methods to run; the RNN runs in any case, since the others are compared with it."""
+    """Methods to run; the RNN, which the others are compared with, always runs."""
     preset: Preset = "paper"
-    """Where the sizes come from."""
+    """Preset that sets the sizes."""
     batch: int | None = None
-    """Tasks in a batch, B; the preset's by default."""
+    """Tasks per batch, B; the preset's by default."""
     steps: int | None = None
-    """Length of a task, T; the preset's by default."""
+    """Steps per task, T; the preset's by default."""
     acting_samples: int | None = None
-    """Draws from the belief at each step of acting, each of which goes through the heads; the preset's by
-    default. The RNN has one in any case."""
+    """Samples of the belief that the policy is averaged over at each acting step, 0 for its mean; the
+    preset's by default. The RNN always has one."""
+    training_samples: int | None = None
+    """Samples of the belief in the loss, 0 for its mean; the preset's by default."""
+    kl_fraction: float | None = None
+    """Fraction of the tasks whose covariances enter the logged KL; the preset's by default."""
     tables: bool = False
-    """Embed each of the gridworld's few inputs once in an update, as `train` does, and not at every step."""
+    """Embed each of the gridworld's distinct inputs once per update, as `train` does, not at every step."""
     product_size: int = 2048
-    """Rows and columns of the matrices whose product gives the rate of the machine."""
+    """Rows and columns of the matrix product that measures the machine's peak rate."""
     seconds: float = 300.0
-    """Turns end early when they would take longer than this."""
+    """Time limit in seconds; repetitions that would exceed it are skipped."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateBench(Bench):
-    """Time the evaluation of an agent on test tasks of 200 steps, each method in a process of its own."""
+    """Time the evaluation of an agent on test tasks of 200 steps, each method in its own process."""
 
-    choices = tuple(TESTED)
+    choices = tuple(EVALUATED)
 
     only: tuple[str, ...] = choices
-    """Methods to run; the RNN runs in any case, since the others are compared with it."""
+    """Methods to run; the RNN, which the others are compared with, always runs."""
     preset: Preset = "paper"
-    """Where the sizes come from."""
+    """Preset that sets the sizes."""
     tasks: int = 128
-    """Test tasks."""
+    """Number of test tasks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SolveBench(TurnsBench):
-    """Time factorisations and solves of many small matrices: ours beside LAPACK's."""
+    """Time factorisations and solves of many small matrices against LAPACK."""
 
     choices = OPERATIONS
 
     only: tuple[str, ...] = choices
     """Operations to run."""
     count: int = 3200
-    """Matrices in a batch."""
+    """Matrices per batch."""
     sizes: tuple[int, ...] = (8, 16, 32, 64, 128)
-    """Rows of a matrix."""
+    """Matrix sizes."""
     seconds: float = 20.0
-    """Turns of an operation at one size end early when they would take longer than this."""
+    """Time limit in seconds per operation and size; repetitions that would exceed it are skipped."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedsBench(TurnsBench):
-    """Time an update of several seeds on the gridworld: all in one program, or one after another."""
+    """Time an update of several seeds on the gridworld: in one program, against one after another."""
 
     choices = tuple(METHODS)
 
     only: tuple[str, ...] = choices
     """Methods to run."""
     preset: Preset = "laptop"
-    """Where the sizes come from."""
+    """Preset that sets the sizes."""
     seeds: int = 8
-    """How many seeds."""
+    """Number of seeds."""
     batch: int | None = None
-    """Tasks in a batch, B; the preset's by default."""
+    """Tasks per batch, B; the preset's by default."""
     steps: int | None = None
-    """Length of a task, T; the preset's by default."""
+    """Steps per task, T; the preset's by default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartupBench(Bench):
-    """Time what comes before the first answer: help, imports, and compiling a training update."""
+    """Time the start-up: help, imports, compilation of a training update, and `train` to its first update."""
 
     choices = tuple(METHODS)
 
     only: tuple[str, ...] = choices
-    """Methods whose update is compiled, with an empty cache of compiled programs and with a filled one."""
+    """Methods whose update is compiled and made, with an empty and with a filled compilation cache."""
     preset: Preset = "paper"
-    """Where the sizes of the update come from."""
+    """Preset that sets the sizes of the update."""
     repeats: int = 10
-    """Starts of each command; the median counts."""
+    """Repetitions of each command; the median counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrowthBench(TurnsBench):
-    """Follow time and memory of the gradient of (unroll, one sample, KL) as one size grows.
+    """Measure how time and memory of the gradient of (unroll, one sample, KL) grow with each size.
 
-    One size at a time leaves the others as they are. A series may be empty.
+    One size varies at a time. A series may be empty.
     """
 
-    choices = tuple(GROWN)
+    choices = tuple(SCALED)
 
     only: tuple[str, ...] = choices
     """Variants to run."""
     lengths: tuple[int, ...] = (50, 100, 200, 500, 1000)
-    """Series of the inputs in a sequence, T."""
+    """Sequence lengths T to measure."""
     hidden_sizes: tuple[int, ...] = (32, 64, 128, 256, 512)
-    """Series of the size of the LSTM, H."""
+    """Hidden sizes H to measure."""
     feature_sizes: tuple[int, ...] = (8, 16, 32, 64, 128)
-    """Series of the size of the belief, F."""
+    """Feature sizes F to measure."""
     windows: tuple[int, ...] = (2, 5, 10, 20, 50)
-    """Series of the window, W, for the variant that has one."""
+    """Windows W to measure, for the variant that has a window."""
     batches: tuple[int, ...] = (2, 8, 32, 128)
-    """Series of the sequences in a batch, B."""
+    """Batch sizes B to measure."""
     steps: int = 100
-    """T while another size grows."""
+    """Sequence length T while another size varies."""
     hidden_size: int = 128
-    """H while another size grows."""
+    """Hidden size H while another size varies."""
     features: int = 32
-    """F while another size grows."""
+    """Feature size F while another size varies."""
     window: int = 10
-    """W while another size grows."""
+    """Window W while another size varies."""
     batch: int = 8
-    """B while another size grows."""
+    """Batch size B while another size varies."""
     input_size: int = 64
-    """Length of an input, D."""
+    """Input size, D."""
     repeats: int = 5
-    """Turns that each program gets; the fastest counts."""
+    """Repetitions of each program; the fastest counts."""
     seconds: float = 20.0
-    """Turns at one size end early when they would take longer than this."""
+    """Time limit in seconds per size; repetitions that would exceed it are skipped."""
     plot: Path | None = None
-    """Draw the series to this file: .png, .pdf or .svg."""
+    """File to plot the series to: .png, .pdf or .svg."""
 
     def check(self) -> None:
         super().check()
         for name in ("lengths", "hidden_sizes", "feature_sizes", "windows", "batches"):
             sizes = getattr(self, name)
             if len(sizes) == 1 or list(sizes) != sorted(set(sizes)):
-                raise ValueError(f"{name} must be none, or two and more that grow; got {sizes}.")
-        for_all = self.lengths + self.hidden_sizes + self.feature_sizes + self.batches
-        if not for_all and not (self.windows and WINDOWED in self.only):
+                raise ValueError(f"{name} must be empty, or two or more increasing sizes; got {sizes}.")
+        unwindowed = self.lengths + self.hidden_sizes + self.feature_sizes + self.batches
+        if not unwindowed and not (self.windows and WINDOWED in self.only):
             raise ValueError(
-                f"nothing to measure: {WINDOWED!r} alone has a window, and other series are empty."
+                f"nothing to measure: only {WINDOWED!r} has a window, and the other series are empty."
             )
         if self.plot is not None:
-            check_choice("the end of plot", self.plot.suffix, (".png", ".pdf", ".svg"))
+            check_choice("the suffix of plot", self.plot.suffix, (".png", ".pdf", ".svg"))
 
 
 def _check_writable(path: Path) -> None:

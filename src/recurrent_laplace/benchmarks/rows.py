@@ -1,4 +1,4 @@
-"""What every benchmark yields, and how it is shown and kept."""
+"""Rows of benchmark results, as a table and as JSON."""
 
 import dataclasses
 import json
@@ -9,13 +9,13 @@ from rich.table import Table
 
 from recurrent_laplace.files import write_text
 
-Say = Callable[[str], None]
-"""Takes a line about how far the work is."""
+ProgressCallback = Callable[[str], None]
+"""Receives one line of progress."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of a result; its benchmark says what the reference is, and which way the ratio goes."""
+    """One row of results; the benchmark defines the reference and the direction of the ratio."""
 
     name: str
     ours_ms: float
@@ -23,28 +23,28 @@ class Row:
     ratio: float
     peak_mb: float
     more: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Further columns, for people: they are shown and not kept."""
+    """Further columns of the printed table, which are not written to the file."""
 
-    def kept(self) -> dict[str, str | float]:
-        """The line as it is in the file."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "more"
-        }
+    def to_json(self) -> dict[str, str | float]:
+        """The row as it is written to the file."""
+        return {name: value for name, value in vars(self).items() if name != "more"}
 
 
 def make_table(headings: Sequence[str], rows: Sequence[Row]) -> Table:
-    """The rows as a table; `headings` are of the columns that every row has."""
-    table = Table(*headings, *rows[0].more)
+    """Format the rows as a table; `headings` are those of the columns that every row has.
+
+    Rows without the further columns of the last row are left to the JSON file.
+    """
+    columns = rows[-1].more
+    table = Table(*headings, *columns)
     for column in table.columns[1:]:
         column.justify = "right"
-    for row in rows:
+    for row in (row for row in rows if row.more.keys() == columns.keys()):
         numbers = f"{row.ours_ms:.1f}", f"{row.reference_ms:.1f}", f"{row.ratio:.2f}", f"{row.peak_mb:.1f}"
         table.add_row(row.name, *numbers, *row.more.values())
     return table
 
 
 def write_json(rows: Sequence[Row], path: Path) -> None:
-    """The rows as a JSON list."""
-    write_text(path, json.dumps([row.kept() for row in rows], indent=2) + "\n")
+    """Write the rows as a JSON list."""
+    write_text(path, json.dumps([row.to_json() for row in rows], indent=2) + "\n")

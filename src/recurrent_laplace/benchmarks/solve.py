@@ -1,35 +1,36 @@
-"""`bench solve`: batches of small matrices, ours against LAPACK's."""
+"""`bench solve`: linear algebra of many small matrices, against LAPACK."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from rich.table import Table
 
 from recurrent_laplace.benchmarks.measure import compile_program, time_together
 from recurrent_laplace.benchmarks.options import SolveBench
-from recurrent_laplace.benchmarks.rows import Row, Say, make_table
-from recurrent_laplace.experiments.memory import require_memory
-from recurrent_laplace.gaussians.factorization import (
+from recurrent_laplace.benchmarks.rows import ProgressCallback, Row
+from recurrent_laplace.gaussians.linalg import (
     accretive_inverse,
     cholesky,
     solve_lower,
     transpose,
     triangular_inverse,
 )
+from recurrent_laplace.machine.memory import require_memory
+
+HEADINGS = ("operation-size", "ours, ms", "LAPACK, ms", "LAPACK / ours", "memory of ours, MB")
 
 
 class Operation(NamedTuple):
-    """Two programs for the same, and how to make their arguments out of random matrices."""
+    """Two programs for the same operation, and a function that makes their arguments from random matrices."""
 
     ours: Callable[..., Array]
     reference: Callable[..., Array]
     arguments: Callable[[Float[Array, "N M M"]], tuple[Array, ...]]
 
 
-# A reference that calls LAPACK more than once does so one call after the other: only two side by side hang.
+# A reference makes its LAPACK calls one after the other, since concurrent calls can hang.
 
 
 def _lapack_inverse(factor: Array) -> Array:
@@ -62,26 +63,19 @@ OPERATIONS = {
 
 
 def title(bench: SolveBench) -> str:
-    """What is measured."""
-    return f"Batches of {bench.count} small matrices, float32: ours, and LAPACK's through jax.numpy.linalg."
+    """Title of the table, with the measured sizes."""
+    return f"Batches of {bench.count} small matrices, float32: ours, and LAPACK through jax.numpy.linalg."
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """The rows, for people."""
-    return make_table(
-        ("operation-size", "ours, ms", "LAPACK, ms", "LAPACK / ours", "memory of ours, MB"), rows
-    )
-
-
-def run(bench: SolveBench, say: Say) -> Iterator[Row]:
-    """A row for each operation and size; the ratio is reference / ours."""
+def run(bench: SolveBench, progress: ProgressCallback) -> Iterator[Row]:
+    """Yield a row per operation and size; the ratio is reference / ours."""
     for size in bench.sizes:
         needed = 6 * 4 * bench.count * size**2
         require_memory(needed, f"bench solve --sizes {size}", "Take a smaller --count.")
     for name in bench.only:
         operation = OPERATIONS[name]
         for size in bench.sizes:
-            say(f"{name}-{size}: compile, then take turns with LAPACK")
+            progress(f"{name}-{size}: compile, then time in turn with LAPACK")
             args = operation.arguments(jax.random.normal(jax.random.key(0), (bench.count, size, size)))
             ours, peak_mb = compile_program(operation.ours, *args)
             programs = {"ours": ours, "reference": compile_program(operation.reference, *args)[0]}

@@ -1,59 +1,55 @@
-"""`bench update`: a whole training update of each method, in units of the RNN's."""
+"""`bench update`: a training update of each method, relative to the RNN's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-from rich.table import Table
 
 from recurrent_laplace.benchmarks.count import multiplications
 from recurrent_laplace.benchmarks.measure import compile_program, time_together
 from recurrent_laplace.benchmarks.options import UpdateBench
-from recurrent_laplace.benchmarks.rows import Row, Say, make_table
-from recurrent_laplace.benchmarks.training import Training, config_of, require_room
+from recurrent_laplace.benchmarks.rows import ProgressCallback, Row
+from recurrent_laplace.benchmarks.training import Training, require_training_memory, variant_config
 from recurrent_laplace.benchmarks.variants import METHODS
 from recurrent_laplace.learning import Config
 
+HEADINGS = ("method", "update, ms", "reference, ms", "ratio", "memory, MB")
 PRODUCT = "matrix product"
 
 
 def title(bench: UpdateBench) -> str:
-    """What is measured."""
+    """Title of the table, with the measured sizes."""
     learning = _config(bench, "rnn").learning
     return (
         f"A training update, gridworld, preset {bench.preset}: B {learning.batch}, T {learning.steps}, "
-        f"{learning.acting_samples} acting samples, float32, "
-        f"{'inputs looked up' if bench.tables else 'every input embedded'}. rnn-rate: the time that the "
-        "RNN's matrix products, counted in the traced program, would take at the rate of a "
-        f"{bench.product_size} x {bench.product_size} product, and its share of the update."
+        f"{_samples(learning.acting_samples)} in acting, {_samples(learning.training_samples)} in the loss, "
+        f"KL of {learning.kl_fraction:.0%} of the tasks, float32, "
+        f"{'inputs looked up' if bench.tables else 'every input embedded'}. rnn-rate: the time of the RNN's "
+        "matrix products, counted in the traced program, at the rate of a "
+        f"{bench.product_size} x {bench.product_size} product, as a fraction of the update."
     )
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """The rows, for people."""
-    return make_table(("method", "update, ms", "reference, ms", "ratio", "memory, MB"), rows)
+def run(bench: UpdateBench, progress: ProgressCallback) -> Iterator[Row]:
+    """Yield a row per method, with the ratio to the RNN's time; then `rnn-rate`.
 
-
-def run(bench: UpdateBench, say: Say) -> Iterator[Row]:
-    """A row for each method, with the ratio to the RNN's time; then `rnn-rate`.
-
-    The ratio of `rnn-rate` is the floating-point rate of the RNN's update over that of a large matrix
-    product: its `reference_ms` is what the counted products would take at the rate of that one.
+    The ratio of `rnn-rate` is the floating-point rate of the RNN's update relative to that of a large matrix
+    product; its `reference_ms` is the time of the counted products at the latter rate.
     """
     names = ["rnn", *(name for name in bench.only if name != "rnn")]
     configs = {name: _config(bench, name) for name in names}
     for name, config in configs.items():
-        require_room(config, f"bench update --only {name}")
+        require_training_memory(config, f"bench update --only {name}")
     trainings = {}
     for name, config in configs.items():
-        say(f"{name}: compile")
-        trainings[name] = Training.of(config)
+        progress(f"{name}: compile")
+        trainings[name] = Training.single_seed(config)
     size = bench.product_size
     matrix = jax.random.normal(jax.random.key(0), (size, size))
     product, _ = compile_program(jnp.matmul, matrix, matrix)
     programs = {**trainings, PRODUCT: product}
     args = dict.fromkeys(names, ()) | {PRODUCT: (matrix, matrix)}
-    times = time_together(programs, args, bench.repeats, bench.seconds, say)
+    times = time_together(programs, args, bench.repeats, bench.seconds, progress)
 
     ideal = {}
     for name, training in trainings.items():
@@ -66,14 +62,20 @@ def run(bench: UpdateBench, say: Say) -> Iterator[Row]:
 
 
 def _config(bench: UpdateBench, name: str) -> Config:
-    return config_of(
+    return variant_config(
         METHODS[name],
         bench.preset,
         batch=bench.batch,
         steps=bench.steps,
         acting_samples=bench.acting_samples,
-        tables=bench.tables,
+        training_samples=bench.training_samples,
+        kl_fraction=bench.kl_fraction,
+        lookup=bench.tables,
     )
+
+
+def _samples(count: int) -> str:
+    return f"{count} samples" if count else "the mean"
 
 
 def _more(compiled: str, counted: int | None, rate: float) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What benchmarks compare, by name; free of JAX, so that help is quick."""
+"""Variants that benchmarks compare; does not import JAX, so that `--help` is fast."""
 
 import dataclasses
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The options of a posterior in which variants differ; names and values are `PosteriorConfig`'s."""
+    """Options of a posterior that variants differ in, named as in the `[posterior]` table."""
 
     kind: Literal["point", "variational", "laplace"]
     covariance: Literal["diagonal", "dense"] = "diagonal"
@@ -21,7 +21,7 @@ VARIANTS = {
     "dense-window10": Variant("laplace", "dense", "none", 10),
     "dense-all": Variant("laplace", "dense", "none", "all"),
 }
-"""Posteriors that the textbook way is written for."""
+"""Posteriors of `bench posterior`, which the reference implements."""
 
 METHODS = {
     "rnn": Variant("point"),
@@ -30,18 +30,18 @@ METHODS = {
     "vrnn-diagonal": Variant("variational", "diagonal"),
     "vrnn-dense": Variant("variational", "dense"),
 }
-"""Agents that are trained."""
+"""Trained agents."""
 
 ALL_HISTORY = {"laplace-dense-all": Variant("laplace", "dense", "none", "all")}
 
-TESTED = METHODS | ALL_HISTORY
-"""Agents that are evaluated."""
+EVALUATED = METHODS | ALL_HISTORY
+"""Evaluated agents."""
 
 WINDOWED = "laplace-dense-window"
-"""The one posterior whose window grows."""
+"""The posterior whose window is varied."""
 
-GROWN = METHODS | {WINDOWED: Variant("laplace", "dense", "none", 10)} | ALL_HISTORY
-"""Posteriors whose cost is followed."""
+SCALED = METHODS | {WINDOWED: Variant("laplace", "dense", "none", 10)} | ALL_HISTORY
+"""Posteriors of `bench growth`."""
 
 OPERATIONS = ("cholesky", "triangular-inverse", "triangular-solve", "accretive-inverse")
-"""What is done to batches of small matrices."""
+"""Operations on batches of small matrices."""

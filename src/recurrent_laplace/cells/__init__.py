@@ -1,4 +1,4 @@
-"""Layer 1: a carry, an input, the next carry, and the state Jacobian in closed form."""
+"""Recurrent cells with their state Jacobians in closed form, and the memory that is built on one."""
 
 from recurrent_laplace.cells.autodiff import Autodiff as Autodiff
 from recurrent_laplace.cells.base import AbstractCell as AbstractCell

@@ -1,4 +1,4 @@
-"""Any step function as a cell."""
+"""Recurrent cell from an arbitrary step function."""
 
 from collections.abc import Callable
 
@@ -13,19 +13,23 @@ from recurrent_laplace.cells.base import AbstractCell, Carry
 from recurrent_laplace.errors import check_size
 
 
-def _carry_itself(carry: Carry) -> Array:
+def _identity(carry: Carry) -> Array:
     return carry
 
 
 class Autodiff(AbstractCell):
-    """Any callable `step(carry, x) -> carry` as a cell; its Jacobian by forward mode.
+    """Recurrent cell from any function `step(carry, x) -> carry`, with its Jacobian by forward mode.
 
-    `hidden` picks the state that Jacobians are taken by: entries of the carry, as a vector of shape
-    `(H,)`. `step` and `hidden` are static: what they close over is constant, gradients reach
-    `initial_carry` and the readout alone.
+    `step` and `hidden` are static: arrays that they close over are constants, so gradients reach only
+    `initial_carry` and the readout of the memory.
 
-    **Arguments:** `step`, `initial_carry` (a pytree of float arrays), `hidden`; `input_size`, the length
-    of an input: optional, with it wrong inputs are refused by name and `cost` can be asked.
+    **Arguments:**
+
+    - `step`: function from a carry and an input to the next carry.
+    - `initial_carry`: pytree of float arrays, the carry before any input.
+    - `hidden`: function that selects the hidden state from a carry, as a vector of shape `(H,)`. It may pick
+      and reorder entries of the carry but not transform them. Default: the carry itself.
+    - `input_size`: length D of an input. Optional; shape checks, `posterior.cost` and windows need it.
 
     ```python
     cell = rl.Autodiff(lambda h, x: jnp.tanh(h + jnp.sum(x)), jnp.zeros(16))
@@ -44,7 +48,7 @@ class Autodiff(AbstractCell):
         self,
         step: Callable[[Carry, Array], Carry],
         initial_carry: Carry,
-        hidden: Callable[[Carry], Array] = _carry_itself,
+        hidden: Callable[[Carry], Array] = _identity,
         *,
         input_size: int | None = None,
     ):
@@ -55,10 +59,10 @@ class Autodiff(AbstractCell):
         self.initial_carry = jax.tree.map(jnp.asarray, initial_carry)
         for leaf in jax.tree.leaves(self.initial_carry):
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
-                raise ValueError(f"initial_carry must hold arrays of floats; got one of {leaf.dtype}.")
+                raise ValueError(f"initial_carry must hold float arrays; got one of dtype {leaf.dtype}.")
         self.step_function = step
         self.hidden_function = hidden
-        self.hidden_entries = _entries_picked_by(hidden, self.initial_carry)
+        self.hidden_entries = _selected_entries(hidden, self.initial_carry)
         self.hidden_size = len(self.hidden_entries)
         self.input_size = input_size
 
@@ -94,29 +98,36 @@ def _check_static(name: str, function: Callable) -> None:
         ) from None
 
 
-def _entries_picked_by(hidden: Callable[[Carry], Array], carry: Carry) -> tuple[int, ...]:
-    """Which entries of the flattened carry `hidden` returns: a carry of running numbers tells."""
+def _selected_entries(hidden: Callable[[Carry], Array], carry: Carry) -> tuple[int, ...]:
+    """Indices into the flattened carry of the entries that `hidden` returns.
+
+    They are found by applying `hidden` to a carry whose entries are their own indices.
+    """
     leaves, treedef = jax.tree.flatten(carry)
     starts = np.cumsum([0, *(leaf.size for leaf in leaves)])
-    numbered = [
+    indices = [
         np.arange(start, start + leaf.size, dtype=np.float64).reshape(leaf.shape)
         for start, leaf in zip(starts, leaves, strict=False)
     ]
 
-    def picked(shift: float) -> np.ndarray:
+    def selected(shift: float) -> np.ndarray:
         with jax.ensure_compile_time_eval():
-            moved = [jnp.asarray(leaf + shift) for leaf in numbered]
-            return np.asarray(hidden(jax.tree.unflatten(treedef, moved)))
+            shifted = [jnp.asarray(leaf + shift) for leaf in indices]
+            return np.asarray(hidden(jax.tree.unflatten(treedef, shifted)))
 
-    entries = picked(0.0)
-    # A pick, and nothing but a pick, moves as every entry does, also below zero, and repeats none.
+    entries = selected(0.0)
+    # A selection commutes with adding a constant, also one that makes all entries negative.
     shifts = (1.0, -1.0 - starts[-1])
-    is_pick = entries.ndim == 1 and all(np.array_equal(picked(shift), entries + shift) for shift in shifts)
-    is_pick = is_pick and np.isin(entries, np.arange(starts[-1])).all()
-    if not is_pick or len(np.unique(entries)) != len(entries):
+    is_selection = (
+        entries.ndim == 1
+        and all(np.array_equal(selected(shift), entries + shift) for shift in shifts)
+        and np.isin(entries, np.arange(starts[-1])).all()
+        and len(np.unique(entries)) == len(entries)
+    )
+    if not is_selection:
         shapes = [leaf.shape for leaf in leaves]
         raise ValueError(
-            "hidden must pick entries of the carry, as a vector of shape (H,); "
-            f"got something of shape {entries.shape} from a carry whose leaves have shapes {shapes}."
+            "hidden must select entries of the carry, each at most once, as a vector of shape (H,); "
+            f"got an output of shape {entries.shape} from a carry whose leaves have shapes {shapes}."
         )
     return tuple(int(entry) for entry in entries)

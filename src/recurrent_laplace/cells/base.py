@@ -1,4 +1,4 @@
-"""What a recurrent cell is: a carry, a step, and the derivative of one step by the hidden state."""
+"""Interfaces of recurrent cells, and the initialisation of their weights."""
 
 import abc
 import copy
@@ -17,9 +17,9 @@ Carry = Any
 def init_weights(
     gates: int, input_size: int, hidden_size: int, *, use_bias: bool, dtype: Any, key: Array
 ) -> tuple[Array, Array, Array | None]:
-    """`weight_ih`, `weight_hh` and `bias` of a cell whose gates are stacked in rows.
+    """Initialise `weight_ih`, `weight_hh` and `bias` of a cell whose gates are stacked in rows.
 
-    Uniform in +-1/sqrt(hidden_size), the initialisation of PyTorch and Equinox.
+    Entries are uniform in +-1/sqrt(hidden_size), as in PyTorch and Equinox.
     """
     check_size("input_size", input_size)
     check_size("hidden_size", hidden_size)
@@ -38,11 +38,35 @@ def init_weights(
 
 
 class AbstractCell(eqx.Module):
-    """A recurrent cell `(carry, x) -> carry` whose step splits in two.
+    """Interface of a recurrent cell `(carry, x) -> carry`.
 
-    `project` turns inputs into what the recurrence needs of them and has no recurrence, so a whole
-    sequence is projected at once; `advance` does the rest, one step at a time. A new cell
-    implements the abstract methods below, for one example; batches come from `jax.vmap`.
+    A step has two parts: `project` maps inputs without recurrence, for a whole sequence at once; `advance`
+    does the recurrent rest, one step at a time. A subclass implements the abstract methods for a single
+    example; batches come from `jax.vmap`. The attributes `input_size` (D; None if any length is accepted)
+    and `hidden_size` (H) must be static.
+
+    ```python
+    class LeakyIntegrator(rl.AbstractCell):
+        input_size = property(lambda self: 3)
+        hidden_size = property(lambda self: 3)
+
+        def init(self):
+            return jnp.zeros(3)
+
+        def project(self, inputs):
+            return inputs
+
+        def advance(self, carry, projected):
+            return 0.9 * carry + projected
+
+        def hidden(self, carry):
+            return carry
+
+        def state_jacobian(self, carry, projected):
+            return 0.9 * jnp.eye(3)
+
+    posterior = rl.LaplacePosterior(rl.Memory(LeakyIntegrator()))
+    ```
     """
 
     input_size: eqx.AbstractVar[int | None]
@@ -50,40 +74,47 @@ class AbstractCell(eqx.Module):
 
     @abc.abstractmethod
     def init(self) -> Carry:
-        """The carry before any input."""
+        """Carry before any input."""
 
     @abc.abstractmethod
     def project(self, inputs: Float[Array, "*lead D"]) -> Float[Array, "*lead G"]:
-        """The part of a step that depends on the input alone."""
+        """Compute the part of a step that depends on the input only."""
 
     @abc.abstractmethod
     def advance(self, carry: Carry, projected: Float[Array, " G"]) -> Carry:
-        """One step from a projected input."""
+        """Advance the carry by one projected input."""
 
     @abc.abstractmethod
     def hidden(self, carry: Carry) -> Float[Array, " H"]:
-        """The part of the carry that is read out, and that Jacobians are taken by."""
+        """Hidden state of a carry: the part that is read out and that Jacobians are with respect to."""
 
     @abc.abstractmethod
     def state_jacobian(self, carry: Carry, projected: Float[Array, " G"]) -> Float[Array, "H H"]:
-        """`d hidden(advance(carry, projected)) / d hidden(carry)`, all else in the carry held fixed."""
+        """Jacobian `d hidden(advance(carry, projected)) / d hidden(carry)`, the rest of the carry fixed."""
 
     def step(self, carry: Carry, x: Array) -> Carry:
-        """One step from an input of shape `(D,)`."""
+        """Advance the carry by one input of shape `(D,)`."""
         check_shape("x", x, (self.input_size or "D",))
         return self.advance(carry, self.project(x))
 
     def jacobian(self, carry: Carry, x: Array) -> Float[Array, "H H"]:
-        """The state Jacobian of one step on input `x`, taken at `carry`."""
+        """State Jacobian of one step on the input `x`, evaluated at `carry`."""
         check_shape("x", x, (self.input_size or "D",))
         return self.state_jacobian(carry, self.project(x))
 
 
 class AbstractGatedCell(AbstractCell):
-    """A cell with its gates stacked in the rows of `weight_ih`, `weight_hh` and `bias`.
+    """Interface of a cell with its gates stacked in the rows of `weight_ih`, `weight_hh` and `bias`.
 
-    Its state Jacobian is `sum_a diag(scales[a]) @ blocks[a]`: blocks made of weights, scales made of
-    activations. The fast curvature stands on this form (docs/architecture.md).
+    Its state Jacobian is `sum_a diag(scales[a]) @ blocks[a]`, with blocks of weights and scales of
+    activations. The fast curvature relies on this form (docs/architecture.md). A subclass implements
+    `advance`, `jacobian_blocks` and `jacobian_scales`; `examples/add_a_cell.py` is a complete one.
+
+    ```python
+    cell = rl.LSTM(3, 8, key=jax.random.key(0))
+    scales = cell.jacobian_scales(cell.init(), cell.project(jnp.ones(3)))  # (4, 8)
+    jacobian = jnp.einsum("ah,ahk->hk", scales, cell.jacobian_blocks())  # (8, 8)
+    ```
     """
 
     weight_ih: eqx.AbstractVar[Array]
@@ -92,22 +123,26 @@ class AbstractGatedCell(AbstractCell):
 
     @abc.abstractmethod
     def jacobian_blocks(self) -> Float[Array, "A H H"]:
-        """The matrices of the sum: the same for all inputs and carries."""
+        """Matrices of the sum, which do not depend on the input or the carry."""
 
     @abc.abstractmethod
     def jacobian_scales(self, carry: Carry, projected: Float[Array, " G"]) -> Float[Array, "A H"]:
-        """The row scales of the sum, at `carry`."""
+        """Row scales of the sum, evaluated at `carry`."""
 
     @classmethod
     def from_weights(
         cls, weight_ih: Any, weight_hh: Any, bias: Any = None, *, options: Any = None, **more: Any
     ) -> Self:
-        """A cell with weights that exist already; sizes come from their shapes.
+        """Cell with existing weights, whose shapes determine its sizes.
 
-        `more` are the arrays that this cell has beside the three, `options` what is no array.
+        **Arguments:**
+
+        - `weight_ih`, `weight_hh`, `bias`: weights of the gates, stacked in rows; `bias` may be None.
+        - `options`: keyword arguments of this kind of cell, in a dictionary (`activation` of an Elman cell).
+        - `more`: further arrays of this kind of cell (`bias_n` of a GRU).
 
         ```python
-        cell = rl.LSTM.from_weights(weight_ih, weight_hh, bias)
+        cell = rl.LSTM.from_weights(jnp.zeros((32, 3)), jnp.zeros((32, 8)), jnp.zeros(32))
         ```
         """
         arrays = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias": bias, **more}
@@ -135,10 +170,10 @@ class AbstractGatedCell(AbstractCell):
         )
 
     def with_input_weights(self, weight_ih: Float[Array, "rows D"]) -> Self:
-        """The same recurrence on other inputs."""
+        """Copy of the cell with other input weights and the same recurrence."""
         check_shape("weight_ih", weight_ih, (self.weight_ih.shape[0], "D"))
         cell = copy.copy(self)
-        object.__setattr__(cell, "weight_ih", weight_ih)  # a Module is frozen, and this one is nobody's yet
+        object.__setattr__(cell, "weight_ih", weight_ih)  # frozen, but this copy is not shared yet
         object.__setattr__(cell, "input_size", weight_ih.shape[1])
         return cell
 

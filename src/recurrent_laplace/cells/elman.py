@@ -1,4 +1,4 @@
-"""Elman's simple recurrent network."""
+"""Elman network."""
 
 from typing import Any, Literal
 
@@ -12,10 +12,10 @@ from recurrent_laplace.errors import check_choice
 
 
 class Elman(AbstractGatedCell):
-    """`h' = tanh(W x + U h + b)`, or `relu`: PyTorch's `nn.RNN`. The carry is `h`.
+    """Elman network `h' = tanh(W x + U h + b)`, or `relu`, as PyTorch's `nn.RNN`. The carry is `h`.
 
-    **Arguments:** sizes of input and hidden state, `activation` (`"tanh"` or `"relu"`), `use_bias`,
-    `dtype` (default: JAX's float), `key`.
+    **Arguments:** `input_size` D, `hidden_size` H, `activation` (`"tanh"` or `"relu"`), `use_bias`, `dtype`
+    (default: JAX's float), and the `key` for the initial weights.
 
     ```python
     cell = rl.Elman(3, 16, activation="relu", key=jax.random.key(0))
@@ -35,7 +35,7 @@ class Elman(AbstractGatedCell):
         input_size: int,
         hidden_size: int,
         *,
-        activation: Literal["tanh", "relu"] | str = "tanh",
+        activation: Literal["tanh", "relu"] = "tanh",
         use_bias: bool = True,
         dtype: Any = None,
         key: Array,
@@ -58,6 +58,6 @@ class Elman(AbstractGatedCell):
     def jacobian_scales(
         self, carry: Float[Array, " H"], projected: Float[Array, " H"]
     ) -> Float[Array, "1 H"]:
-        new = self.advance(carry, projected)
-        slope = 1 - new**2 if self.activation == "tanh" else (new > 0).astype(new.dtype)
+        h = self.advance(carry, projected)
+        slope = 1 - h**2 if self.activation == "tanh" else (h > 0).astype(h.dtype)
         return slope[None]

@@ -11,13 +11,14 @@ from recurrent_laplace.cells.base import AbstractGatedCell, init_weights
 
 
 class GRU(AbstractGatedCell):
-    """A GRU; gates in rows r, z, n, as in PyTorch and Equinox. The carry is `h`.
+    """Gated recurrent unit, with gates in rows r, z, n as in PyTorch and Equinox. The carry is `h`.
 
         n = tanh(W_n x + b + r * (U_n h + bias_n)),    h' = (1 - z) * n + z * h
 
-    `bias_n` stands inside the reset product, as in PyTorch.
+    The reset gate multiplies `bias_n` too, as in PyTorch.
 
-    **Arguments:** sizes of input and hidden state, `use_bias`, `dtype` (default: JAX's float), `key`.
+    **Arguments:** `input_size` D, `hidden_size` H, `use_bias`, `dtype` (default: JAX's float), and the `key`
+    for the initial weights.
 
     ```python
     cell = rl.GRU(3, 16, key=jax.random.key(0))
@@ -51,7 +52,7 @@ class GRU(AbstractGatedCell):
         return (1 - z) * n + z * carry
 
     def jacobian_blocks(self) -> Float[Array, "4 H H"]:
-        # The skip connection `z * h` is one more block, with the identity for its matrix.
+        # The skip connection `z * h` adds an identity block.
         size = self.hidden_size
         gates = self.weight_hh.reshape(3, size, size)
         return jnp.concatenate([gates, jnp.eye(size, dtype=gates.dtype)[None]])

@@ -1,4 +1,4 @@
-"""A linear recurrent network."""
+"""Linear recurrent network."""
 
 from typing import Any
 
@@ -10,9 +10,10 @@ from recurrent_laplace.cells.base import AbstractGatedCell, init_weights
 
 
 class Linear(AbstractGatedCell):
-    """`h' = W x + U h + b`: the cell on which the Laplace approximation is exact. The carry is `h`.
+    """Linear network `h' = W x + U h + b`, for which the Laplace approximation is exact. The carry is `h`.
 
-    **Arguments:** sizes of input and hidden state, `use_bias`, `dtype` (default: JAX's float), `key`.
+    **Arguments:** `input_size` D, `hidden_size` H, `use_bias`, `dtype` (default: JAX's float), and the `key`
+    for the initial weights.
 
     ```python
     cell = rl.Linear(3, 16, key=jax.random.key(0))

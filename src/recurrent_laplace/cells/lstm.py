@@ -13,11 +13,12 @@ LSTMCarry = tuple[Float[Array, " H"], Float[Array, " H"]]
 
 
 class LSTM(AbstractGatedCell):
-    """An LSTM; gates in rows i, f, g, o, as in PyTorch and Equinox. The carry is `(h, c)`.
+    """Long short-term memory, with gates in rows i, f, g, o as in PyTorch and Equinox. The carry is `(h, c)`.
 
         c' = f * c + i * g,    h' = o * tanh(c')
 
-    **Arguments:** sizes of input and hidden state, `use_bias`, `dtype` (default: JAX's float), `key`.
+    **Arguments:** `input_size` D, `hidden_size` H, `use_bias`, `dtype` (default: JAX's float), and the `key`
+    for the initial weights.
 
     ```python
     cell = rl.LSTM(3, 16, key=jax.random.key(0))

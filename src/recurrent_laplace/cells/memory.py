@@ -1,4 +1,4 @@
-"""A recurrent cell and what is read from it."""
+"""Recurrent memory: a cell, optional cells below it, and an affine readout."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,14 +14,25 @@ from recurrent_laplace.errors import check_shape, check_size
 
 
 class Affine(eqx.Module):
-    """`weight @ h + bias`."""
+    """Affine map `weight @ h + bias` along the last axis.
+
+    **Arguments:** `weight` of shape `(F, H)`; `bias` of shape `(F,)`, or None.
+
+    ```python
+    readout = rl.Affine(jnp.ones((2, 8)), bias=None)
+    memory = rl.Memory(rl.GRU(3, 8, key=jax.random.key(0)), readout=readout)
+    ```
+    """
 
     weight: Float[Array, "F H"]
     bias: Float[Array, " F"] | None
 
     @classmethod
     def init(cls, in_size: int, out_size: int, *, dtype: Any = None, key: Array) -> "Affine":
-        """Uniform in +-1/sqrt(in_size), as `torch.nn.Linear` and `equinox.nn.Linear`."""
+        """Initialise uniformly in +-1/sqrt(in_size), as `torch.nn.Linear` and `equinox.nn.Linear`.
+
+        **Arguments:** `in_size` H, `out_size` F, `dtype` (default: JAX's float), and the `key`.
+        """
         limit = in_size**-0.5
         dtype = dtype or jnp.result_type(float)
         key_weight, key_bias = jax.random.split(key)
@@ -34,31 +45,36 @@ class Affine(eqx.Module):
 
 
 class Trace(eqx.Module):
-    """What a memory leaves behind on a sequence: all with a leading axis of time.
+    """States of a memory after one input, or along a sequence with a leading time axis.
 
-    Projected inputs and carries are those of the memory's own cell, not of layers below it.
+    Projected inputs, carries and hidden states are those of the memory's own cell, not of cells below it.
     """
 
-    projected: Float[Array, "T G"]
+    projected: Float[Array, "*lead G"]
     carries: Carry
-    features: Float[Array, "T F"]
+    hidden: Float[Array, "*lead H"]
+    features: Float[Array, "*lead F"]
 
 
 class Memory(eqx.Module):
-    """A recurrent cell with an optional affine readout: `phi = R h + r`, or `phi = h` without one.
+    """Recurrent cell with features `phi = R h + r`, or `phi = h` without a readout.
 
-    The readout is not fed back. Cells `below` stand between the inputs and `cell`, first one first:
-    each one's hidden states are the next one's inputs. Their carries are part of the carry, which is then
-    `(carries below, carry of cell)`; Jacobians are taken in `cell` alone.
+    The readout is not fed back.
 
-    **Arguments:** `cell`; `features`, the size F of the readout (None: no readout) and the `key` to
-    initialise it, or a `readout` that exists already; `below`, cells.
+    **Arguments:**
+
+    - `cell`: the cell whose hidden state is read out, and in which Jacobians are taken.
+    - `features`: size F of a new readout, initialised with `key`. None: no new readout.
+    - `readout`: an existing `rl.Affine`, instead of `features`.
+    - `below`: cells of a stacked network between the inputs and `cell`, from the bottom up. The carry of a
+      stack is `(carries below, carry of cell)`.
+    - `key`: random key, needed with `features`.
 
     ```python
     k1, k2 = jax.random.split(jax.random.key(0))
     memory = rl.Memory(rl.LSTM(3, 128, key=k1), features=64, key=k2)
     carry, phi = memory.step(memory.init(), jnp.ones(3))
-    jacobian = memory.jacobian(carry, jnp.ones(3))  # (64, 128), at that carry
+    jacobian = memory.jacobian(carry, jnp.ones(3))  # (64, 128), evaluated at that carry
     ```
     """
 
@@ -78,7 +94,7 @@ class Memory(eqx.Module):
         if features is not None:
             check_size("features", features)
             if readout is not None:
-                raise ValueError("features and readout are two ways to say one thing: give one of them.")
+                raise ValueError("features and readout exclude each other: give one of them.")
             if key is None:
                 raise ValueError(f"key must be a JAX random key when features={features}; got None.")
             dtype = cell.hidden(cell.init()).dtype
@@ -96,85 +112,90 @@ class Memory(eqx.Module):
 
     @property
     def input_size(self) -> int | None:
-        """D: the length of an input, where it is known."""
+        """Length D of an input, or None if any is accepted."""
         return (*self.below, self.cell)[0].input_size
 
     @property
     def feature_size(self) -> int:
-        """F: the size of phi."""
+        """Number F of features."""
         return self.cell.hidden_size if self.readout is None else self.readout.weight.shape[-2]
 
     @property
     def dtype(self) -> Any:
-        """The floating-point type of the state."""
-        return self.cell.hidden(self.cell.init()).dtype
+        """Floating-point type of the hidden state."""
+        return jax.eval_shape(lambda: self.cell.hidden(self.cell.init())).dtype
 
     def init(self) -> Carry:
-        """The carry before any input."""
+        """Carry before any input."""
         top = self.cell.init()
         return (tuple(cell.init() for cell in self.below), top) if self.below else top
 
     def step(self, carry: Carry, x: Array) -> tuple[Carry, Float[Array, " F"]]:
-        """Consume one input of shape `(D,)`: the new carry and its features."""
+        """Consume one input of shape `(D,)` and return the next carry and its features."""
         carry, _ = self.consume(carry, x)
         return carry, self.read(carry)
 
     def consume(self, carry: Carry, x: Array) -> tuple[Carry, Float[Array, " G"]]:
-        """Consume one input: the new carry, and the cell's own projected input, which made it."""
+        """Consume one input and return the next carry and the projected input of `cell`."""
         check_shape("x", x, (self.input_size or "D",))
-        if not self.below:
-            projected = self.cell.project(x)
-            return self.cell.advance(carry, projected), projected
-        lower, top = carry
-        new = []
-        for cell, old in zip(self.below, lower, strict=True):
-            new.append(cell.advance(old, cell.project(x)))
-            x = cell.hidden(new[-1])
+        lower, top = carry if self.below else ((), carry)
+        next_lower = []
+        for cell, cell_carry in zip(self.below, lower, strict=True):
+            next_lower.append(cell.advance(cell_carry, cell.project(x)))
+            x = cell.hidden(next_lower[-1])
         projected = self.cell.project(x)
-        return (tuple(new), self.cell.advance(top, projected)), projected
+        top = self.cell.advance(top, projected)
+        return ((tuple(next_lower), top) if self.below else top), projected
+
+    def trace(self, carry: Carry, projected: Float[Array, " G"]) -> Trace:
+        """Trace of one step, from the results of `consume`."""
+        top = self.top(carry)
+        hidden = self.cell.hidden(top)
+        return Trace(projected, top, hidden, self.features(hidden))
 
     def top(self, carry: Carry) -> Carry:
-        """The share of `cell` in a carry."""
+        """Carry of `cell`, without those of the cells below."""
         return carry[1] if self.below else carry
 
     def hidden(self, carry: Carry) -> Float[Array, " H"]:
-        """The hidden state of a carry: what is read out, and what Jacobians are taken by."""
+        """Hidden state of `cell`."""
         return self.cell.hidden(self.top(carry))
 
     def read(self, carry: Carry) -> Float[Array, " F"]:
-        """The features of a carry."""
+        """Features of a carry."""
         return self.features(self.hidden(carry))
 
     def features(self, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F"]:
-        """The features of hidden states."""
+        """Features of hidden states."""
         return h if self.readout is None else self.readout(h)
 
     def jacobian(self, carry: Carry, x: Array) -> Float[Array, "F H"]:
-        """`d features / d h` of one step on `x`, taken at `carry` (an LSTM's `c` held fixed)."""
+        """Jacobian `d features / d h` of one step on `x`, evaluated at `carry` (an LSTM's `c` held fixed)."""
         _, projected = self.consume(carry, x)
         return self.project_jacobian(self.cell.state_jacobian(self.top(carry), projected))
 
     def project_jacobian(self, jacobian: Float[Array, "H H"]) -> Float[Array, "F H"]:
-        """A state Jacobian seen through the readout."""
+        """Multiply a state Jacobian by the readout."""
         return jacobian if self.readout is None else self.readout.weight @ jacobian
 
     def unroll(self, inputs: Array, resets: Bool[Array, " T"] | None = None) -> Trace:
-        """Consume a sequence of shape `(T, D)`; a reset acts before the input of its step."""
+        """Consume a sequence of shape `(T, D)`; a reset applies before the input of its step."""
         check_shape("inputs", inputs, ("T", self.input_size or "D"))
         for cell in self.below:
             _, carries = _scan(cell, inputs, resets)
             inputs = jax.vmap(cell.hidden)(carries)
         projected, carries = _scan(self.cell, inputs, resets)
-        return Trace(projected, carries, self.features(jax.vmap(self.cell.hidden)(carries)))
+        hidden = jax.vmap(self.cell.hidden)(carries)
+        return Trace(projected, carries, hidden, self.features(hidden))
 
 
 def _scan(cell: AbstractCell, inputs: Float[Array, "T D"], resets: Array | None) -> tuple[Array, Carry]:
-    """A cell on a sequence: its projected inputs, and the carry after each."""
+    """Run a cell over a sequence and return its projected inputs and the carry after each."""
     start = cell.init()
     projected = cell.project(inputs)
 
-    def step(carry: Carry, now: tuple[Array, Array | None]) -> tuple[Carry, Carry]:
-        projected, reset = now
+    def step(carry: Carry, xs: tuple[Array, Array | None]) -> tuple[Carry, Carry]:
+        projected, reset = xs
         if reset is not None:
             carry = select(reset, start, carry)
         carry = cell.advance(carry, projected)
@@ -185,5 +206,5 @@ def _scan(cell: AbstractCell, inputs: Float[Array, "T D"], resets: Array | None)
 
 
 def select(condition: Bool[Array, ""] | bool, yes: Any, no: Any) -> Any:
-    """`yes` where `condition`, else `no`, leaf by leaf."""
+    """Choose `yes` where `condition` holds and `no` elsewhere, leaf by leaf."""
     return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)

@@ -1,4 +1,4 @@
-"""`bench`: measurements."""
+"""`bench`: benchmarks against references."""
 
 import importlib
 import sys
@@ -26,14 +26,14 @@ BENCHES: dict[str, type[Bench]] = {
     "startup": StartupBench,
     "growth": GrowthBench,
 }
-"""The options of each; what it does is the module of that name in `benchmarks`."""
+"""Options of each benchmark; the module of the same name in `benchmarks` runs it."""
 
 WIDTH = 140
-"""Columns of what is not printed on a terminal."""
+"""Columns of the output when it is not a terminal."""
 
 
 def main(argv: list[str]) -> None:
-    """Run one benchmark."""
+    """Run the command."""
     app = SubcommandApp()
     for name, options in BENCHES.items():
         app.command(name=name)(options)
@@ -50,10 +50,10 @@ def _measure(name: str, options: Bench) -> None:
     from rich.console import Console
 
     from recurrent_laplace.benchmarks.child import ChildDiedError
-    from recurrent_laplace.benchmarks.rows import write_json
-    from recurrent_laplace.experiments.memory import TooLargeError
-    from recurrent_laplace.experiments.provenance import describe_machine
+    from recurrent_laplace.benchmarks.rows import make_table, write_json
     from recurrent_laplace.files import StorageError
+    from recurrent_laplace.machine.memory import TooLargeError
+    from recurrent_laplace.runs.provenance import describe_machine
 
     bench = importlib.import_module(f"recurrent_laplace.benchmarks.{name}")
     try:
@@ -62,7 +62,7 @@ def _measure(name: str, options: Bench) -> None:
         if not console.is_terminal:
             console = Console(width=WIDTH)
         console.print(bench.title(options), highlight=False)
-        console.print(bench.table(rows))
+        console.print(make_table(bench.HEADINGS, rows))
         console.print(describe_machine(), highlight=False)
         if options.json is not None:
             write_json(rows, options.json)

@@ -1,4 +1,4 @@
-"""`doctor`: is this machine in order."""
+"""`doctor`: a report on this machine."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ class Doctor:
 
 
 def main(argv: list[str]) -> None:
-    """Print a report."""
+    """Run the command."""
     tyro.cli(Doctor, prog="recurrent-laplace doctor", args=argv)
-    from recurrent_laplace.experiments.doctor import report
+    from recurrent_laplace.machine.doctor import report
 
     report()

@@ -1,4 +1,4 @@
-"""`evaluate`: a run on fixed test tasks."""
+"""`evaluate`: evaluation of a run on fixed test tasks."""
 
 import dataclasses
 from pathlib import Path
@@ -8,34 +8,34 @@ import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import parse, peek, peek_run, session, with_task
-from recurrent_laplace.errors import check_choice
+from recurrent_laplace.cli.early import peek, peek_run
+from recurrent_laplace.cli.parsing import parse, session, with_task
 from recurrent_laplace.evaluation import EvaluationConfig
-from recurrent_laplace.experiments.evaluation import evaluate_beside_oracle
-from recurrent_laplace.experiments.storage import RunDirectory
-from recurrent_laplace.experiments.summary import summary_table
-from recurrent_laplace.tasks import TASKS, make_task
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.evaluation import evaluate_with_oracle, evaluated_update
+from recurrent_laplace.runs.summary import summary_table
+from recurrent_laplace.tasks import check_task, make_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Test the newest state of a run on fixed test tasks, and store the table in its directory."""
+    """Evaluate the latest state of a run on fixed test tasks, and store the table in its directory."""
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the run."""
     task: str
-    """Name of the task to test on, if not the run's own; its parameters can be changed as well."""
-    evaluation: OmitArgPrefixes[EvaluationConfig]
+    """Task to evaluate on, the run's own by default; its parameters can be changed as well."""
+    evaluation: Annotated[OmitArgPrefixes[EvaluationConfig], tyro.conf.arg(help="Options of evaluation.")]
 
 
 def main(argv: list[str]) -> None:
-    """Evaluate."""
+    """Run the command."""
     with session():
         early, path, own = peek(argv, "task"), peek_run(argv), make_task("gridworld")
         if path is not None:
             own = RunDirectory.open(path).run.config.task
         if early.task is not None and early.task != own.name:
-            check_choice("task", early.task, tuple(TASKS))
+            check_task(early.task)
             own = make_task(early.task)
         kind = with_task(Evaluate, type(own))
         default = kind(run=path or tyro.MISSING, task=own.name, parameters=own, evaluation=EvaluationConfig())
@@ -44,6 +44,9 @@ def main(argv: list[str]) -> None:
         chosen.parameters.check()
         console = Console()
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
-            frame, written, exact = evaluate_beside_oracle(directory, chosen.evaluation, chosen.parameters)
+            frame, written, exact = evaluate_with_oracle(directory, chosen.evaluation, chosen.parameters)
     console.print(summary_table(frame, exact, console.width))
+    updates, done = directory.run.config.learning.updates, evaluated_update(written)
+    if done < updates:
+        print(f"evaluated at update {done} of {updates}: the run is not finished")
     print(f"written: {written}")

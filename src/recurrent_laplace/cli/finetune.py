@@ -1,56 +1,61 @@
-"""`finetune`: a snapshot continued under another posterior."""
+"""`finetune`: training continued from a snapshot with another posterior."""
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import parse, peek, peek_run, session
-from recurrent_laplace.experiments.derive import derive, remaining_updates
-from recurrent_laplace.experiments.runner import RunOptions
-from recurrent_laplace.experiments.storage import RunDirectory
+from recurrent_laplace.cli.display import EXECUTION
+from recurrent_laplace.cli.early import peek, peek_run
+from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, posterior_flags, with_posteriors
 from recurrent_laplace.learning import LearningConfig
-from recurrent_laplace.models import PosteriorConfig
+from recurrent_laplace.runs.derive import derive, remaining_updates
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.runner import RunOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """Continue a snapshot of a run under another posterior, with a fresh optimiser, as a run of its own."""
+    """Fine-tune a snapshot of a run with another posterior and a fresh optimiser, as a new run."""
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the parent run."""
     snapshot: float = 0.5
-    """Share of the parent's updates after which to begin: 0.5, 0.75 or 1."""
-    options: OmitArgPrefixes[RunOptions]
-    posterior: OmitArgPrefixes[PosteriorConfig]
-    learning: OmitArgPrefixes[LearningConfig]
+    """Snapshot to start from, as a fraction of the parent's updates: 0.5, 0.75 or 1."""
+    options: Annotated[OmitArgPrefixes[RunOptions], EXECUTION]
+    posterior: Any
+    learning: Annotated[OmitArgPrefixes[LearningConfig], tyro.conf.arg(help="Options of learning.")]
 
 
 def main(argv: list[str]) -> None:
-    """Fine-tune."""
+    """Run the command."""
     with session():
         early, path = peek(argv, "snapshot"), peek_run(argv)
-        default = Finetune(
-            run=tyro.MISSING, options=RunOptions(), posterior=PosteriorConfig(), learning=LearningConfig()
+        kind = with_posteriors(Finetune)
+        default = kind(
+            run=tyro.MISSING, options=RunOptions(), posterior=posterior_flags(), learning=LearningConfig()
         )
         if path is not None:
             parent = RunDirectory.open(path)
             config = parent.run.config
-            updates = remaining_updates(parent, _share(early.snapshot, default.snapshot))
+            updates = remaining_updates(parent, _fraction(early.snapshot, default.snapshot))
             default = dataclasses.replace(
                 default,
                 run=parent.path,
                 options=RunOptions(out=parent.path.resolve().parent),
-                posterior=config.posterior,
+                posterior=flags_of(parent.run),
                 learning=dataclasses.replace(config.learning, updates=updates),
             )
-        chosen = parse(Finetune, argv, verb="finetune", default=default)
+        chosen = parse(kind, argv, verb="finetune", default=default)
+        posterior, unused = chosen_posterior(chosen.posterior)
         directory = derive(
             RunDirectory.open(chosen.run),
-            chosen.posterior,
+            posterior,
             chosen.learning,
+            unused=unused,
             snapshot=chosen.snapshot,
             options=chosen.options,
         )
@@ -58,8 +63,8 @@ def main(argv: list[str]) -> None:
     print(f"next: recurrent-laplace evaluate {directory.path}")
 
 
-def _share(text: str | None, default: float) -> float:
+def _fraction(text: str | None, default: float) -> float:
     try:
         return default if text is None else float(text)
     except ValueError:
-        return default  # The real parser will say it better.
+        return default  # The main parser has the better error message.

@@ -1,53 +1,57 @@
-"""`posthoc`: another posterior on the weights of a run, without training, calibrated or not."""
+"""`posthoc`: another posterior on the weights of a run, without training, optionally calibrated."""
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from recurrent_laplace.cli.parsing import parse, peek_run, session
+from recurrent_laplace.cli.display import unset
+from recurrent_laplace.cli.early import peek_run
+from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, posterior_flags, with_posteriors
 from recurrent_laplace.evaluation import EvaluationConfig
-from recurrent_laplace.evaluation.validation import CalibrationConfig
-from recurrent_laplace.experiments.calibration import calibration_tables, derive_calibrated
-from recurrent_laplace.experiments.derive import derive
-from recurrent_laplace.experiments.evaluation import evaluate_beside_oracle
-from recurrent_laplace.experiments.runner import RunOptions
-from recurrent_laplace.experiments.storage import RunDirectory
-from recurrent_laplace.experiments.summary import summary_table
-from recurrent_laplace.models import PosteriorConfig
+from recurrent_laplace.evaluation.calibration import CalibrationConfig
+from recurrent_laplace.runs.calibration import calibration_tables, derive_calibrated
+from recurrent_laplace.runs.derive import derive
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.evaluation import evaluate_with_oracle
+from recurrent_laplace.runs.requirements import require_episodes_memory, require_evaluation_memory
+from recurrent_laplace.runs.runner import RunOptions
+from recurrent_laplace.runs.summary import summary_table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Posthoc:
-    """Put another posterior on a run's weights, without training, and test it, as a run of its own."""
+    """Apply another posterior to a run's weights, without training, and evaluate it, as a new run."""
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the parent run."""
     snapshot: float = 1.0
-    """Share of the parent's updates whose weights to take: 0.5, 0.75 or 1."""
-    out: Path
-    """Folder that the new run's directory is put in; beside the parent by default."""
+    """Snapshot to use, as a fraction of the parent's updates: 0.5, 0.75 or 1."""
+    out: Annotated[Path, unset("PATH")]
+    """Folder of the new run's directory; the parent's by default."""
     resume: bool = False
-    """Be content if the run exists, and test it again."""
+    """Reuse the run if it exists, and evaluate it again."""
     calibrate: bool = False
-    """Fit the scales of a Laplace posterior on validation tasks, and show what that does on others."""
+    """Calibrate the scales of a Laplace posterior on validation tasks; report the effect on other tasks."""
     calibration: OmitArgPrefixes[CalibrationConfig]
-    posterior: OmitArgPrefixes[PosteriorConfig]
-    evaluation: OmitArgPrefixes[EvaluationConfig]
+    posterior: Any
+    evaluation: Annotated[OmitArgPrefixes[EvaluationConfig], tyro.conf.arg(help="Options of evaluation.")]
 
 
 def main(argv: list[str]) -> None:
-    """Put on the posterior, and evaluate."""
+    """Run the command."""
     with session():
         path = peek_run(argv)
-        default = Posthoc(
+        kind = with_posteriors(Posthoc)
+        default = kind(
             run=tyro.MISSING,
             out=Path(),
             calibration=CalibrationConfig(),
-            posterior=PosteriorConfig(),
+            posterior=posterior_flags(),
             evaluation=EvaluationConfig(),
         )
         if path is not None:
@@ -56,25 +60,33 @@ def main(argv: list[str]) -> None:
                 default,
                 run=parent.path,
                 out=parent.path.resolve().parent,
-                posterior=parent.run.config.posterior,
+                posterior=flags_of(parent.run),
             )
-        chosen = parse(Posthoc, argv, verb="posthoc", default=default)
+        chosen = parse(kind, argv, verb="posthoc", default=default)
         parent = RunDirectory.open(chosen.run)
+        posterior, unused = chosen_posterior(chosen.posterior)
+        # Checked before a run is derived, whose directory would be left behind.
+        chosen.evaluation.check()
+        require_evaluation_memory(parent.run, parent.run.config.task, chosen.evaluation.tasks)
         options = RunOptions(out=chosen.out, resume=chosen.resume)
         console = Console()
         if chosen.calibrate:
+            steps = parent.run.config.learning.steps
+            require_episodes_memory(parent.run, chosen.calibration.tasks, steps, "--calibrate-tasks")
             with console.status(f"calibrating on {chosen.calibration.tasks} tasks"):
-                directory, judged = derive_calibrated(
-                    parent, chosen.posterior, chosen.calibration, snapshot=chosen.snapshot, options=options
+                directory, scores = derive_calibrated(
+                    parent, posterior, chosen.calibration, snapshot=chosen.snapshot, options=options
                 )
-            for table in calibration_tables(directory.run, judged):
+            for table in calibration_tables(directory.run, scores):
                 console.print(table)
         elif chosen.calibration != CalibrationConfig():
-            raise ValueError("options of calibration need --calibrate; got them without it.")
+            raise ValueError("calibration options need --calibrate; got them without it.")
         else:
             learning = dataclasses.replace(parent.run.config.learning, updates=0)
-            directory = derive(parent, chosen.posterior, learning, snapshot=chosen.snapshot, options=options)
+            directory = derive(
+                parent, posterior, learning, unused=unused, snapshot=chosen.snapshot, options=options
+            )
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
-            frame, written, exact = evaluate_beside_oracle(directory, chosen.evaluation)
+            frame, written, exact = evaluate_with_oracle(directory, chosen.evaluation)
     console.print(summary_table(frame, exact, console.width))
     print(f"written: {written}")

@@ -1,4 +1,4 @@
-"""`shiftbench`: which score notices that the world has changed."""
+"""`shiftbench`: benchmark of scores that detect distribution shifts."""
 
 import dataclasses
 import shlex
@@ -9,65 +9,69 @@ import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
+from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.faithfulness import method_names
 from recurrent_laplace.cli.parsing import parse, session
-from recurrent_laplace.deploy.shiftbench import ShiftConfig, shiftbench
-from recurrent_laplace.errors import check_choice
-from recurrent_laplace.experiments.models import load_model
-from recurrent_laplace.experiments.storage import RunDirectory
-from recurrent_laplace.experiments.tables import write_table
+from recurrent_laplace.errors import check_choice, check_seed
+from recurrent_laplace.evaluation.shifts.study import ShiftConfig, check_shiftable, shiftbench
 from recurrent_laplace.models import Agent, Regressor
-from recurrent_laplace.tasks import AbstractBandit, AbstractTask, Gridworld, Regression
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.models import load_model
+from recurrent_laplace.runs.requirements import require_episodes_memory
+from recurrent_laplace.runs.tables import write_table
+from recurrent_laplace.tasks import AbstractTask
 from recurrent_laplace.tasks.shifts import shifts_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShiftBench:
-    """Play trained agents in worlds that change, and say which score notices, how soon, and its worth.
+    """Play trained agents in shifted environments; report which scores detect it, how soon, and the gain.
 
-    Scores are readings of Laplace posteriors put on the agents' networks, and baselines that need none.
-    They are standardised, and alarms fitted, on clean episodes alone.
+    Scores are readings of Laplace posteriors on the agents' networks, and baselines without a posterior.
+    Standardisation and alarms are fitted on clean episodes only.
     """
 
-    run: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]
-    """Directories of runs of one configuration, on regression, a gridworld or a bandit; every seed counts."""
-    task: str | None = None
-    """Name of the task, to be sure that the runs are of it."""
-    beside: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")] = ()
-    """Runs of a VRNN or Laplace-VRNN on the same task: their own beliefs follow the same episodes."""
-    shifts: tuple[str, ...] = ()
-    """What changes; all that can, by default."""
+    run: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]
+    """Run directories of one configuration, on a task that has shifts; all seeds are used."""
+    task: Annotated[str | None, unset("TASK")] = None
+    """Expected task of the runs; an error if they have another."""
+    beside: Annotated[tuple[Path, ...], unset("RUN ...")] = ()
+    """Runs of a VRNN or Laplace-VRNN on the same task, whose own beliefs are scored on the same episodes."""
+    shifts: Annotated[tuple[str, ...], unset("SHIFT ...")] = ()
+    """Shifts to apply; all of the task by default."""
     out: Path = Path("shiftbench.html")
-    """File to write the page to; the table is put beside it, as parquet."""
-    config: OmitArgPrefixes[ShiftConfig]
+    """HTML file to write; the table is written next to it as parquet."""
+    config: Annotated[OmitArgPrefixes[ShiftConfig], tyro.conf.arg(name="benchmark")]
 
 
 def main(argv: list[str]) -> None:
-    """Play, print, and write."""
+    """Run the command."""
     with session():
         default = ShiftBench(run=tyro.MISSING, config=ShiftConfig())
         chosen = parse(ShiftBench, argv, verb="shiftbench", default=default)
+        check_seed(chosen.config.seed)
         if not chosen.run:
             raise ValueError("run must name at least one directory; got none.")
         if not chosen.out.parent.is_dir() or chosen.out.is_dir():
-            raise ValueError(f"the page cannot be written to {chosen.out}: no such folder, or it is one.")
+            raise ValueError(f"the page cannot be written to {chosen.out}: not a file in an existing folder.")
         directories = [RunDirectory.open(path) for path in chosen.run]
         config = directories[0].run.config
         if chosen.task is not None:
             check_choice("task", chosen.task, (config.task.name,))
-        if not isinstance(config.task, Gridworld | AbstractBandit | Regression):
-            raise ValueError(
-                f"{chosen.run[0]} is a run of {config.task.name}: regression, gridworlds and bandits shift."
-            )
+        check_shiftable(config.task)
         shifts = chosen.shifts or tuple(name for name in shifts_of(config.task) if name != "none")
         for shift in shifts:
             check_choice("shifts", shift, shifts_of(config.task))
+        steps = chosen.config.steps or config.learning.steps
+        require_episodes_memory(
+            directories[0].run, 4 * chosen.config.episodes, steps, "--episodes or --steps"
+        )
         models = []
         for directory in directories:
             if directory.run.configuration != directories[0].run.configuration:
                 raise ValueError(f"{directory.path} is of another configuration than {directories[0].path}.")
-            models += _seeds_of(directory)
-        beside = _followers(chosen.beside, config.task)
+            models += _load_seeds(directory)
+        baseline_models = _load_baselines(chosen.beside, config.task)
         with Console(stderr=True).status("clean episodes") as status:
             frame = shiftbench(
                 models,
@@ -75,8 +79,8 @@ def main(argv: list[str]) -> None:
                 config.learning,
                 chosen.config,
                 shifts=shifts,
-                beside=beside,
-                say=status.update,
+                baseline_models=baseline_models,
+                progress=status.update,
             )
         from recurrent_laplace.report.shiftbench import overview_table, write_shift_page
 
@@ -87,20 +91,21 @@ def main(argv: list[str]) -> None:
     print(chosen.out)
 
 
-def _seeds_of(directory: RunDirectory) -> list[Agent | Regressor]:
+def _load_seeds(directory: RunDirectory) -> list[Agent | Regressor]:
     return [load_model(directory, seed_index=index) for index in range(directory.run.seeds)]
 
 
-def _followers(paths: tuple[Path, ...], task: AbstractTask) -> dict[str, list[Agent | Regressor]]:
-    """Networks with beliefs of their own, by what they are called in the table."""
+def _load_baselines(paths: tuple[Path, ...], task: AbstractTask) -> dict[str, list[Agent | Regressor]]:
+    """Networks with their own beliefs, by their names in the table."""
     directories = [RunDirectory.open(path) for path in paths]
     names = method_names([directory.run for directory in directories])
-    found: dict[str, list[Agent | Regressor]] = {}
+    networks: dict[str, list[Agent | Regressor]] = {}
     for directory in directories:
         config = directory.run.config
         if config.task != task:
-            raise ValueError(f"{directory.path} is of another task than the runs that it is to stand beside.")
-        if config.posterior.kind == "point":
-            raise ValueError(f"{directory.path} is an RNN: it has no belief of its own to follow with.")
-        found.setdefault(names[directory.run.configuration], []).extend(_seeds_of(directory))
-    return found
+            raise ValueError(f"{directory.path} is of another task than the runs that it is compared with.")
+        if config.posterior.family is None:
+            label = config.posterior.label
+            raise ValueError(f"{directory.path} is an {label}: it has no belief of its own.")
+        networks.setdefault(names[directory.run.configuration], []).extend(_load_seeds(directory))
+    return networks

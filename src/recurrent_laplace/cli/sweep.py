@@ -10,35 +10,36 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from recurrent_laplace.cli import fail
-from recurrent_laplace.cli.executor import Executor
+from recurrent_laplace.cli.display import unset
+from recurrent_laplace.cli.executor import ExecutorOptions
 from recurrent_laplace.cli.parsing import session
-from recurrent_laplace.experiments.config import parse_toml
-from recurrent_laplace.experiments.display import format_seconds
-from recurrent_laplace.experiments.estimate import Estimate, estimate
-from recurrent_laplace.experiments.sweeper import run_sweep
-from recurrent_laplace.experiments.sweeps import SweepDirectory, counts, describe, failures
 from recurrent_laplace.files import read_text
 from recurrent_laplace.posterior.cost import format_bytes
+from recurrent_laplace.runs.display import format_seconds
+from recurrent_laplace.runs.estimate import Estimate, estimate
+from recurrent_laplace.runs.toml import parse_toml
+from recurrent_laplace.sweeps.directory import SweepDirectory, counts, describe, failures
+from recurrent_laplace.sweeps.sweeper import run_sweep
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sweep(Executor):
-    """Work through the runs of a sweep file; the same command again continues where it stopped."""
+class Sweep(ExecutorOptions):
+    """Execute the runs of a sweep file; running the same command again continues where it stopped."""
 
     file: Annotated[Positional[Path], tyro.conf.arg(metavar="FILE.toml")]
-    """What to run: axes, exclusions and stages (docs/reproduce.md)."""
-    out: Path | None = None
-    """Directory of the sweep; runs/ and the file's name by default."""
+    """Sweep file: axes, exclusions and stages (docs/reproduce.md)."""
+    out: Annotated[Path | None, unset("PATH")] = None
+    """Directory of the sweep; runs/FILE by default."""
     attempts: int = 2
-    """How often a run is tried before it is given up."""
+    """Attempts per run before it counts as failed."""
     dry_run: bool = False
-    """List the runs with estimates of time, memory and disk, and do nothing."""
+    """Only list the runs, with estimates of time, memory and disk."""
     status: bool = False
-    """Show how the sweep stands, and do nothing."""
+    """Only show the status of the sweep."""
 
 
 def main(argv: list[str]) -> None:
-    """Sweep."""
+    """Run the command."""
     options = tyro.cli(Sweep, prog="recurrent-laplace sweep", args=argv)
     with session():
         tables = parse_toml(read_text(options.file), options.file)
@@ -51,16 +52,16 @@ def main(argv: list[str]) -> None:
         if options.status:
             print_status(directory)
             return
-        team = options.team(directory)
+        executor = options.make_executor(directory)
         directory.write(tables)
-        run_sweep(team)
+        run_sweep(executor)
         finish(directory)
     print(f"finished: {directory.path}")
     print(f"next: recurrent-laplace report {directory.path}")
 
 
 def finish(directory: SweepDirectory) -> None:
-    """Say what failed, and leave with a code that says so."""
+    """Report failed runs, and exit with code 1 if there are any."""
     if failed := failures(directory):
         for failure in failed:
             print(f"failed: {failure.job.id} ({describe(failure.job)}): {failure.message}")
@@ -69,25 +70,23 @@ def finish(directory: SweepDirectory) -> None:
 
 
 def print_status(directory: SweepDirectory) -> None:
-    """How many jobs stand how, what was measured of those that are done, and what is running or wrong."""
-    standings = directory.standings()
-    print(", ".join(f"{count} {word}" for word, count in counts(standings).items()))
-    done = [job for job in directory.plan.jobs if standings[job.id].word == "done"]
+    """Print the number of jobs by status, the measured time, and the running and failed jobs."""
+    statuses = directory.statuses()
+    print(", ".join(f"{count} {word}" for word, count in counts(statuses).items()))
+    done = [job for job in directory.plan.jobs if statuses[job.id].state == "done"]
     took = [(directory.leases.entry(job.id).seconds, estimate(job.run).seconds) for job in done]
     if took := [pair for pair in took if pair[0]]:
         measured, estimated = (sum(seconds) / 3600 for seconds in zip(*took, strict=True))
-        print(
-            f"{len(took)} runs took {measured:.3g} worker-hours; estimated were {estimated:.3g} on two cores"
-        )
+        print(f"{len(took)} runs took {measured:.3g} worker-hours; estimate: {estimated:.3g} on two cores")
     for job in directory.plan.jobs:
-        standing = standings[job.id]
-        if standing.word in ("running", "failed", "blocked"):
-            print(f"{standing.word}: {job.id} ({describe(job)}) {standing.message}".rstrip())
+        status = statuses[job.id]
+        if status.state in ("running", "failed", "blocked"):
+            print(f"{status.state}: {job.id} ({describe(job)}) {status.message}".rstrip())
 
 
 def print_estimates(directory: SweepDirectory) -> None:
-    """Every run with what it is likely to take, and the sum."""
-    table = Table("stage", "run", "time", "memory", "disk", title="estimates: good to a factor of three")
+    """Print the estimated cost of every run, and the totals."""
+    table = Table("stage", "run", "time", "memory", "disk", title="estimates, within a factor of three")
     for column in table.columns[2:]:
         column.justify = "right"
     for job in directory.plan.jobs:
@@ -99,7 +98,7 @@ def print_estimates(directory: SweepDirectory) -> None:
 
 
 def print_total(directory: SweepDirectory) -> None:
-    """What the runs are likely to take: those of each stage, and all."""
+    """Print the estimated cost per stage, and of all runs."""
     table = Table("stage", "runs", "hours", "largest memory", "disk", title="on two cores, by stage")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -111,7 +110,7 @@ def print_total(directory: SweepDirectory) -> None:
         memory, disk = max(cost.memory for cost in costs), sum(cost.disk for cost in costs)
         table.add_row(stage, str(len(costs)), f"{hours:.1f}", format_bytes(memory), format_bytes(disk))
     Console().print(table)
-    costs = [cost for several in stages.values() for cost in several]
+    costs = [cost for stage in stages.values() for cost in stage]
     print(
         f"{len(costs)} runs: about {format_seconds(sum(cost.seconds for cost in costs))} on two cores, "
         f"{format_bytes(max(cost.memory for cost in costs))} of memory for the largest, "

@@ -1,4 +1,4 @@
-"""`tasks`: what there is to learn."""
+"""`tasks`: list of tasks, and plots of their problems."""
 
 import ast
 import dataclasses
@@ -6,35 +6,40 @@ import inspect
 import itertools
 import textwrap
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.parsing import session
+from recurrent_laplace.errors import check_seed
 from recurrent_laplace.tasks import TASKS, make_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """List the tasks with their parameters, or draw problems of one of them."""
+    """List the tasks with their parameters, or plot problems of one of them."""
 
-    draw: str | None = None
-    """Name of a task to draw."""
+    draw: Annotated[str | None, unset("TASK")] = None
+    """Task to plot problems of; without it, the tasks are listed."""
     out: Path = Path("task.png")
-    """File to draw to: .png, .pdf or .svg."""
+    """Image file to write: .png, .pdf or .svg."""
     seed: int = 0
-    """Which problems to draw."""
+    """Seed of the problems."""
 
 
 def main(argv: list[str]) -> None:
-    """List, or draw."""
+    """Run the command."""
     options = tyro.cli(Tasks, prog="recurrent-laplace tasks", args=argv)
     if options.draw is None:
         _list()
         return
     with session():
+        check_seed(options.seed)
         import jax
 
-        from recurrent_laplace.report.tasks import draw_task, save_figure
+        from recurrent_laplace.report.style import save_figure
+        from recurrent_laplace.report.tasks import draw_task
 
         figure = draw_task(make_task(options.draw), key=jax.random.key(options.seed))
         save_figure(figure, options.out)
@@ -42,19 +47,19 @@ def main(argv: list[str]) -> None:
 
 
 def _list() -> None:
-    """Each task, and its parameters as the flags that `train` has for them."""
+    """Print each task, with its parameters as flags of `train`."""
     for name, task in TASKS.items():
-        about, *_ = inspect.getdoc(task).splitlines()  # pyright: ignore[reportOptionalMemberAccess]
-        print(f"{name}: {about}")
-        meanings = _field_docstrings(task)
+        summary, *_ = inspect.getdoc(task).splitlines()  # pyright: ignore[reportOptionalMemberAccess]
+        print(f"{name}: {summary}")
+        docstrings = field_docstrings(task)
         for field in dataclasses.fields(task):
             flag = f"--task.{field.name.replace('_', '-')} {field.default}"
-            print(f"  {flag:28} {meanings.get(field.name, '')}")
+            print(f"  {flag:28} {docstrings.get(field.name, '')}")
         print()
 
 
-def _field_docstrings(kind: type) -> dict[str, str]:
-    """The string below each field of a class: Python keeps them in the source alone."""
+def field_docstrings(kind: type) -> dict[str, str]:
+    """The string below each field of a class, which Python keeps only in the source."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     return {

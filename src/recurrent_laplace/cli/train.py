@@ -1,68 +1,87 @@
-"""`train`: a run from nothing, or from where it stands."""
+"""`train`: training in a run directory, started or continued."""
 
 import dataclasses
+import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
+import tyro
 from tyro.conf import OmitArgPrefixes
 
-from recurrent_laplace.cli.parsing import default_config, parse, peek, session, with_task
-from recurrent_laplace.experiments.config import Run
-from recurrent_laplace.experiments.presets import PRESETS
-from recurrent_laplace.experiments.processes import Hosts, joined
-from recurrent_laplace.experiments.runner import RunOptions, follow_run, train_run
+from recurrent_laplace.cli.display import EXECUTION, unset
+from recurrent_laplace.cli.early import peek
+from recurrent_laplace.cli.parsing import default_run, parse, session, with_task
+from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, with_posteriors
 from recurrent_laplace.learning import Config, LearningConfig
-from recurrent_laplace.models import AgentConfig, PosteriorConfig
+from recurrent_laplace.machine.processes import Hosts, joined
+from recurrent_laplace.models import AgentConfig
+from recurrent_laplace.runs.config import Run
+from recurrent_laplace.runs.presets import PRESETS
+from recurrent_laplace.runs.runner import RunOptions, follow_run, train_run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train an agent on a task, in a run directory named by its configuration.
+    """Train an agent on a task, in a run directory named after its configuration.
 
-    Defaults come from the preset, then from --config, then from the flags given here.
+    Values come from the preset, overridden by --config, overridden by flags.
     """
 
     task: str
     """Name of the task; `recurrent-laplace tasks` lists them."""
     preset: Literal["smoke", "small", "laptop", "paper"]
-    """Where the defaults come from: seconds, a minute, minutes on two cores, or the paper's numbers."""
-    config: Path | None
-    """A TOML file with the sections task, agent, posterior, learning; a run's config.toml is one."""
+    """Source of the defaults: seconds, a minute, or minutes on two cores, or the paper's values."""
+    config: Annotated[Path | None, unset("FILE.toml")]
+    """TOML file with values, such as the config.toml of a run, which gives the same run."""
     seed: int = 0
-    """The first seed."""
+    """First seed."""
     seeds: int = 1
-    """How many seeds, in one program: seed, seed + 1, ..."""
-    options: OmitArgPrefixes[RunOptions]
-    hosts: OmitArgPrefixes[Hosts]
-    agent: OmitArgPrefixes[AgentConfig]
-    posterior: OmitArgPrefixes[PosteriorConfig]
-    learning: OmitArgPrefixes[LearningConfig]
+    """Number of seeds, trained in one program: seed, seed + 1, ..."""
+    options: Annotated[OmitArgPrefixes[RunOptions], EXECUTION]
+    hosts: Annotated[OmitArgPrefixes[Hosts], tyro.conf.arg(name="multi-process")]
+    agent: Annotated[OmitArgPrefixes[AgentConfig], tyro.conf.arg(help="Architecture of the network.")]
+    posterior: Any
+    learning: Annotated[OmitArgPrefixes[LearningConfig], tyro.conf.arg(help="Options of learning.")]
+
+
+def warn_of_inactive(run: Run, default: LearningConfig) -> None:
+    """Name the options on the command line that have no effect on this run."""
+    learning = run.config.learning
+    changed = [n for n in run.config.inactive_learning if getattr(learning, n) != getattr(default, n)]
+    flags = [f"--{name.replace('_', '-')}" for name in (*changed, *run.unused)]
+    if flags:
+        print(f"note: {', '.join(flags)}: no effect on {run.config.posterior.label}.", file=sys.stderr)
 
 
 def main(argv: list[str]) -> None:
-    """Train."""
+    """Run the command."""
     with session():
         early = peek(argv, "task", "preset", "config", "posterior")
         preset = early.preset if early.preset in PRESETS else "laptop"
         file = None if early.config is None else Path(early.config)
-        base = default_config(preset, file, early.task, early.posterior)
-        kind = with_task(Train, type(base.task))
-        default = kind(
+        default = default_run(preset, file, early.task, early.posterior)
+        base = default.config
+        kind = with_task(with_posteriors(Train), type(base.task))
+        options = kind(
             task=base.task.name,
             preset=preset,
             config=file,
+            seed=default.seed,
+            seeds=default.seeds,
             options=RunOptions(),
             hosts=Hosts(),
             parameters=base.task,
             agent=base.agent,
-            posterior=base.posterior,
+            posterior=flags_of(default),
             learning=base.learning,
         )
-        chosen = parse(kind, argv, verb="train", default=default)
+        chosen = parse(kind, argv, verb="train", default=options)
+        posterior, unused = chosen_posterior(chosen.posterior)
         config = Config(
-            task=chosen.parameters, agent=chosen.agent, posterior=chosen.posterior, learning=chosen.learning
+            task=chosen.parameters, agent=chosen.agent, posterior=posterior, learning=chosen.learning
         )
-        run = Run(config=config, seed=chosen.seed, seeds=chosen.seeds)
+        run = Run(config=config, seed=chosen.seed, seeds=chosen.seeds, unused=unused)
+        warn_of_inactive(run, base.learning)
         with joined(chosen.hosts) as group:
             if group.index:
                 follow_run(run, chosen.options, group=group)

@@ -1,6 +1,4 @@
-"""Is it good."""
+"""Evaluation on fixed test tasks: metrics, exact-Bayes references, faithfulness, shifts, calibration."""
 
-from recurrent_laplace.evaluation.calibration import Calibration as Calibration
-from recurrent_laplace.evaluation.calibration import calibrate as calibrate
 from recurrent_laplace.evaluation.evaluate import EvaluationConfig as EvaluationConfig
 from recurrent_laplace.evaluation.evaluate import evaluate as evaluate

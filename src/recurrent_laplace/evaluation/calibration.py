@@ -1,197 +1,249 @@
-"""The scales of a Laplace belief, fitted on validation tasks. The network is not touched."""
+"""Calibration of the scales of a Laplace posterior: validation tasks, and scores against ground truth.
+
+A regressor's belief is scored by its predictions of the function. An agent's belief is scored through a
+linear decoder from features to the parameters of the problem, which is fitted on separate tasks.
+"""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
+import tyro
+from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
-from recurrent_laplace.errors import check_choice, check_shape
+from recurrent_laplace.errors import check_choice, check_size
+from recurrent_laplace.evaluation.faithfulness.measures import projected_variance
+from recurrent_laplace.evaluation.play import memory_inputs
+from recurrent_laplace.evaluation.regression import PREDICTIVE_SAMPLES
 from recurrent_laplace.gaussians import AbstractGaussian
-from recurrent_laplace.posterior import LaplacePosterior
+from recurrent_laplace.learning.config import LearningConfig
+from recurrent_laplace.learning.lookup import with_lookup
+from recurrent_laplace.learning.rollout import rollout
+from recurrent_laplace.models import AbstractPosteriorConfig, Agent, LaplaceConfig, Prediction, Regressor
+from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.scoring.calibration import effective_scales
+from recurrent_laplace.scoring.decoding import Ridge, Split, fit_ridge
+from recurrent_laplace.tasks import (
+    AbstractControlTask,
+    AbstractRegressionTask,
+    AbstractTask,
+    require_support,
+)
+from recurrent_laplace.tasks.base import split_like
+from recurrent_laplace.tasks.held_out import TASKS_AT_ONCE
 
-Loss = Callable[[AbstractGaussian], Float[Array, ""]]
-"""From beliefs with leading axes of tasks and time to a number: lower is better."""
+VALIDATION_SEED = 60_601
+"""Seed of the validation tasks, which are the same for every run and disjoint from the test tasks."""
+DECODING, FITTING, JUDGING = range(3)
+"""Splits of the validation tasks."""
+FEWEST_TASKS = 16
+"""Fewest tasks for a meaningful confidence interval."""
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""Nominal levels of the central intervals."""
+LEAST_VARIANCE = 1e-12
+"""Lower limit of decoded variances."""
 
-SCALES = ("prior_stddev", "damping_precision", "temperature", "forgetting")
-
-RANGES = {
-    "prior_stddev": (1e-2, 1e2),
-    "damping_precision": (1e-4, 1e4),
-    "temperature": (1e-4, 1e4),
-    "forgetting": (0.5, 1.0),
-}
-"""Where scales are looked for, and at the given ones."""
-POINTS = 5
-"""Of each range that are tried first: the loss can be flat where beliefs are narrow."""
-MOST_EVALUATIONS = 120
-"""From the best of these points on."""
-TOLERANCE = 1e-3
-"""The search ends when all candidates are this close, in logarithms of the scales."""
-ALMOST_ONE = 1 - 1e-5
-"""A forgetting factor from here on counts as 1, which has no log-odds."""
-
-
-class Calibration(NamedTuple):
-    """A posterior with fitted scales, and the loss before and after, on the tasks it was fitted on."""
-
-    posterior: LaplacePosterior
-    before: float
-    after: float
-    evaluations: int
+Criterion = Literal["likelihood", "coverage"]
+"""Criterion that the scales optimise."""
 
 
-class Case(NamedTuple):
-    """A posterior, the inputs of validation tasks, and what is asked of its beliefs along them."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CalibrationConfig:
+    """Options of the calibration of a Laplace posterior."""
 
-    posterior: LaplacePosterior
+    tasks: Annotated[int, tyro.conf.arg(name="calibrate-tasks")] = 128
+    """Validation tasks for the scales; as many each for the decoder and for held-out scores."""
+    scales: Annotated[
+        tuple[Literal["prior_stddev", "damping_precision", "temperature", "forgetting"], ...],
+        tyro.conf.arg(name="calibrate-scales", help_behavior_hint=""),
+    ] = ()
+    """Scales to fit; by default all that affect the posterior."""
+    by: Annotated[Criterion, tyro.conf.arg(name="calibrate-by")] = "likelihood"
+    """Criterion: likelihood of the ground truth, or coverage of intervals."""
+
+    def check(self, task: AbstractTask, posterior: AbstractPosteriorConfig) -> None:
+        """Raise if the task or the posterior cannot be calibrated."""
+        if not isinstance(posterior, LaplaceConfig):
+            raise ValueError(
+                f"posterior must be 'laplace' to be calibrated, since no other is made of scales; "
+                f"got {posterior.kind!r}."
+            )
+        if not isinstance(task, AbstractRegressionTask):
+            require_support(task, "parameters", verb="calibration")
+        check_size("calibrate_tasks", self.tasks)
+        if self.tasks < FEWEST_TASKS:
+            raise ValueError(f"calibrate_tasks must be at least {FEWEST_TASKS}; got {self.tasks}.")
+        for name in self.scales:
+            check_choice("calibrate_scales", name, effective_scales(posterior.accumulate))
+        check_choice("calibrate_by", self.by, tuple(LOSSES))
+
+    def chosen(self, posterior: LaplaceConfig) -> tuple[str, ...]:
+        """Names of the scales to fit."""
+        return self.scales or effective_scales(posterior.accumulate)
+
+
+class BeliefScores(NamedTuple):
+    """Scores of beliefs against ground truth.
+
+    - `nll`: negative log-likelihood in nats of a point, or averaged over parameters;
+    - `mass`: probability of the smallest central interval that contains the point, or each parameter.
+    """
+
+    nll: Float[Array, "N T"]
+    mass: Float[Array, "N T P"]
+
+
+class PredictedPoints(eqx.Module):
+    """Scores of a regressor's beliefs: Gaussians with the moments of the samples' predictions.
+
+    Their variance includes the spread of the samples, unlike that of the average in `evaluate`. The
+    mixture of the samples would favour beliefs that are too wide, since few narrow components miss most
+    of a wide belief.
+    """
+
+    model: Regressor
+    x: Float[Array, "N T X"]
+    y: Float[Array, "N T Y"]
+
+    def __call__(self, beliefs: AbstractGaussian) -> BeliefScores:
+        # Common noise makes the losses of different scales comparable.
+        z = beliefs.sample(jax.random.key(0), (PREDICTIVE_SAMPLES,))
+        means = self.model.prediction_head(z, self.model.input_embedder(self.x))
+        mean, variance = jnp.mean(means, axis=0), self.model.variance() + jnp.var(means, axis=0, ddof=1)
+        return BeliefScores(-Prediction(mean, variance).log_prob(self.y), _mass(self.y - mean, variance))
+
+
+class DecodedParameters(eqx.Module):
+    """Scores of an agent's beliefs: linearly decoded beliefs over the problem's parameters."""
+
+    weight: Float[Array, "F P"]
+    bias: Float[Array, " P"]
+    parameters: Float[Array, "N P"]
+
+    def __call__(self, beliefs: AbstractGaussian) -> BeliefScores:
+        error = self.parameters[:, None] - (beliefs.mean @ self.weight + self.bias)
+        variance = jnp.maximum(projected_variance(beliefs, self.weight), LEAST_VARIANCE)
+        nll = 0.5 * (jnp.log(2 * jnp.pi * variance) + error**2 / variance)
+        return BeliefScores(jnp.mean(nll, axis=-1), _mass(error, variance))
+
+
+class Validation(NamedTuple):
+    """Inputs of the memory in validation tasks, and the scores of the beliefs along them."""
+
     inputs: Float[Array, "N T D"]
-    loss: Loss
+    judge: PredictedPoints | DecodedParameters
 
 
-def calibrate(
-    posterior: LaplacePosterior,
-    inputs: Float[Array, "N T D"],
-    loss: Loss,
-    *,
-    fit: Sequence[str] | None = None,
-) -> Calibration:
-    """Fit scales of a Laplace posterior so that `loss` of its beliefs on validation tasks is least.
+def make_validation(
+    model: Agent | Regressor, task: AbstractTask, learning: LearningConfig, *, tasks: int
+) -> tuple[Validation, Validation]:
+    """Sample tasks of the training length to fit on, and held-out ones.
 
-    The loss says what a good belief is: a negative predictive log-likelihood, the distance of a coverage
-    from its level, and so on. Test on other tasks.
-
-    **Arguments:**
-
-    - `posterior`: where the search begins, and what it improves on: never worse on these tasks.
-    - `inputs` of the validation tasks.
-    - `loss(beliefs)`: a traceable function of beliefs with leading axes `(N, T)`.
-    - `fit`: names of scales; by default the prior's (or the damping, without accumulation) and the
-      temperature. `"forgetting"` can be fitted where precisions accumulate.
-
-    ```python
-    found = rl.calibrate(posterior, inputs, lambda beliefs: -jnp.mean(log_likelihood(beliefs)))
-    found.posterior, found.before, found.after
-    ```
+    An agent acts itself, with its current posterior.
     """
-    return calibrate_together([Case(posterior, inputs, loss)], fit=fit)
+    if isinstance(model, Regressor):
+        assert isinstance(task, AbstractRegressionTask)
+
+        def make(split: int) -> Validation:
+            inputs, x, y = _observe(model, task, learning.steps, tasks, _key(split))
+            return Validation(inputs, PredictedPoints(model, x, y))
+    else:
+        assert isinstance(task, AbstractControlTask)
+        _, means, parameters = _play(model, task, learning, split_like(_key(DECODING), tasks))
+        decoder = fit_decoder(np.asarray(means, float), np.asarray(parameters, float))
+
+        def make(split: int) -> Validation:
+            inputs, _, parameters = _play(model, task, learning, split_like(_key(split), tasks))
+            judge = DecodedParameters(jnp.asarray(decoder.weight), jnp.asarray(decoder.bias), parameters)
+            return Validation(inputs, judge)
+
+    return make(FITTING), make(JUDGING)
 
 
-def calibrate_together(cases: Sequence[Case], *, fit: Sequence[str] | None = None) -> Calibration:
-    """`calibrate` for several networks, the seeds of a run, that are to have the same scales.
+def mean_nll(judge: PredictedPoints | DecodedParameters, beliefs: AbstractGaussian) -> Float[Array, ""]:
+    """Mean negative log-likelihood over steps, tasks and parameters."""
+    return jnp.mean(judge(beliefs).nll)
 
-    The posteriors differ in nothing but their memories. What is least is the mean of the losses; the first
-    posterior is returned.
-    """
-    for posterior, inputs, _ in cases:
-        if not isinstance(posterior, LaplacePosterior):
-            raise ValueError(f"posterior must be a LaplacePosterior; got a {type(posterior).__name__}.")
-        check_shape("inputs", inputs, ("N", "T", posterior.memory.input_size or "D"))
-    first = cases[0].posterior
-    effective = effective_scales(first.accumulate)
-    fit = [name for name in effective if name != "forgetting"] if fit is None else fit
-    for name in fit:
-        check_choice("fit", name, effective)
-    if not fit:
-        raise ValueError("fit must name at least one scale; got none.")
-    given = {name: getattr(first, name) for name in SCALES}
-    curvatures = eqx.filter_jit(lambda posterior, inputs: jax.vmap(posterior.curvatures)(inputs))
-    prepared = [curvatures(posterior, jnp.asarray(inputs)) for posterior, inputs, _ in cases]
 
-    @eqx.filter_jit
-    def loss_of(
-        posterior: LaplacePosterior, loss: Loss, prepared: tuple[Array, Array], scales: dict[str, Array]
-    ) -> Float[Array, ""]:
-        return loss(jax.vmap(lambda means, c: posterior.scaled(means, c, **scales))(*prepared))
+def coverage_distance(
+    judge: PredictedPoints | DecodedParameters, beliefs: AbstractGaussian
+) -> Float[Array, ""]:
+    """Mean squared difference between coverages and their nominal levels."""
+    mass = judge(beliefs).mass
+    rates = jnp.stack([jnp.mean(mass <= level) for level in LEVELS])
+    return jnp.mean((rates - jnp.array(LEVELS)) ** 2)
 
-    def mean_loss(scales: dict[str, float]) -> float:
-        traced = {name: jnp.asarray(scale) for name, scale in scales.items()}
-        losses = [
-            loss_of(case.posterior, case.loss, ready, traced)
-            for case, ready in zip(cases, prepared, strict=True)
-        ]
-        return float(np.mean(np.asarray(losses, float)))
 
-    own = np.array([_to_search(name, given[name]) for name in fit])
-    low, high = np.array([[_to_search(name, end) for end in RANGES[name]] for name in fit]).T
-    grid = tuple(zip(low, high, strict=True))
-    low, high = np.minimum(low, own), np.maximum(high, own)
-    count = 0
+LOSSES: dict[str, Callable[..., Float[Array, ""]]] = {"likelihood": mean_nll, "coverage": coverage_distance}
+"""Loss of each criterion."""
 
-    def at(point: np.ndarray) -> float:
-        # The method's own bounds would flatten its simplex against them.
-        if np.any(point < low) or np.any(point > high):
-            return np.inf
-        nonlocal count
-        count += 1
-        value = mean_loss(
-            given | {name: _from_search(name, one) for name, one in zip(fit, point, strict=True)}
+
+def judge_posterior(posterior: AbstractPosterior, validation: Validation) -> dict[str, np.ndarray]:
+    """Scores of each task: `nll`, and the fraction of intervals with the ground truth, `coverage_50` etc."""
+    nll, mass = (np.asarray(score, float) for score in _judge(posterior, *validation))
+    rates = {f"coverage_{level * 100:.0f}": np.mean(mass <= level, axis=(1, 2)) for level in LEVELS}
+    return {**rates, "nll": nll.mean(axis=1)}
+
+
+def fit_decoder(means: Float[np.ndarray, "N T F"], parameters: Float[np.ndarray, "N P"]) -> Ridge:
+    """Fit a linear map from the beliefs' means to parameters; a quarter of the tasks selects the penalty."""
+    count = 3 * len(means) // 4
+    targets = np.repeat(parameters[:, None], means.shape[1], axis=1)
+    return fit_ridge(*(Split(array[:count], array[count:], array[:0]) for array in (means, targets)))
+
+
+def _mass(error: Array, variance: Array) -> Array:
+    """Probability of the smallest central interval of a normal that contains the error."""
+    return erf(jnp.abs(error) / jnp.sqrt(2 * variance))
+
+
+def _key(split: int) -> Array:
+    return jax.random.fold_in(jax.random.key(VALIDATION_SEED), split)
+
+
+@eqx.filter_jit
+def _observe(
+    model: Regressor, task: AbstractRegressionTask, steps: int, tasks: int, key: Array
+) -> tuple[Float[Array, "N T D"], Float[Array, "N T X"], Float[Array, "N T Y"]]:
+    """Inputs of observed pairs, and points to predict."""
+    key_problem, key_pairs, key_queries = (split_like(k, tasks) for k in jax.random.split(key, 3))
+    problems = jax.vmap(task.sample)(key_problem)
+    pairs = jax.vmap(lambda problem, key: task.pairs(problem, key, steps))(problems, key_pairs)
+    # One query per belief, anywhere in the domain.
+    queries = jax.vmap(lambda problem, key: task.queries(problem, key, steps))(problems, key_queries)
+    return model.embed(*pairs), *queries
+
+
+@eqx.filter_jit
+def _play(
+    agent: Agent, task: AbstractControlTask, learning: LearningConfig, keys: Array
+) -> tuple[Float[Array, "N T D"], Float[Array, "N T F"], Float[Array, "N P"]]:
+    """Inputs, means of beliefs, and parameters of the problems."""
+    parameters = require_support(task, "parameters", verb="calibration")
+
+    def play_one(key: Array) -> tuple[Array, Array, Array]:
+        key_problem, key_play = jax.random.split(key)
+        problem = task.sample(key_problem)
+        experience, _ = rollout(
+            with_lookup(agent, task, learning.lookup),
+            task,
+            problem,
+            steps=learning.steps,
+            samples=learning.acting_samples,
+            policy=learning.acting_policy,
+            key=key_play,
         )
-        return value if np.isfinite(value) else np.inf
+        inputs, _ = memory_inputs(agent, experience)
+        return inputs, agent.posterior.unroll(inputs).mean, parameters(task, problem)
 
-    before = mean_loss(given)
-    if not np.isfinite(before):
-        raise ValueError(f"loss must be finite at the posterior's own scales; got {before}.")
-    start, least, *_ = scipy.optimize.brute(at, grid, Ns=POINTS, finish=None, full_output=True)
-    start = np.atleast_1d(start) if least < before else own
-    # Away from the nearer end.
-    steps = np.where(start < (low + high) / 2, 1.0, -1.0)
-    found = scipy.optimize.minimize(
-        at,
-        start,
-        method="Nelder-Mead",
-        options={
-            "initial_simplex": np.concatenate([start[None], start + np.diag(steps)]),
-            "maxfev": MOST_EVALUATIONS,
-            "xatol": TOLERANCE,
-            "fatol": 1e-9,
-        },
-    )
-    if not found.fun < before:
-        return Calibration(first, before, before, count)
-    better = {name: _from_search(name, value) for name, value in zip(fit, found.x, strict=True)}
-    return Calibration(with_scales(first, **better), before, float(found.fun), count)
+    return jax.lax.map(play_one, keys, batch_size=min(len(keys), TASKS_AT_ONCE))
 
 
-def with_scales(posterior: LaplacePosterior, **scales: float) -> LaplacePosterior:
-    """The same posterior with other scales."""
-    fields: dict[str, Any] = {
-        field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)
-    }
-    for name, value in scales.items():
-        fields[name] = float(value)
-    return LaplacePosterior(**fields)
-
-
-def is_at_an_end(name: str, value: float) -> bool:
-    """Whether a scale is where the search could go no further, and might have."""
-    ends = RANGES[name][:1] if name == "forgetting" else RANGES[name]
-    return any(abs(_to_search(name, value) - _to_search(name, end)) < 0.1 for end in ends)
-
-
-def effective_scales(accumulate: str) -> tuple[str, ...]:
-    """The scales that make a difference to a posterior with that accumulation."""
-    if accumulate == "none":
-        return ("damping_precision", "temperature")
-    return ("prior_stddev", "temperature", "forgetting")
-
-
-def _to_search(name: str, value: float) -> float:
-    """Scales are searched as logarithms, a share as its log-odds."""
-    if name == "forgetting":
-        value = min(value, ALMOST_ONE)
-        return float(np.log(value / (1 - value)))
-    # A damping of 0 has no logarithm.
-    return float(np.log(value or RANGES[name][0]))
-
-
-def _from_search(name: str, value: float) -> float:
-    if name == "forgetting":
-        share = float(1 / (1 + np.exp(-value)))
-        return 1.0 if share > ALMOST_ONE - 1e-9 else share
-    return float(np.exp(value))
+@eqx.filter_jit
+def _judge(posterior: AbstractPosterior, inputs: Array, judge: Any) -> BeliefScores:
+    return judge(jax.vmap(posterior.unroll)(inputs))

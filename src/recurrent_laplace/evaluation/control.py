@@ -1,4 +1,4 @@
-"""An agent on fixed test tasks."""
+"""Evaluation of an agent on fixed test tasks."""
 
 from typing import Literal
 
@@ -7,14 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from recurrent_laplace.evaluation.lengths import LENGTHS, TASKS_AT_ONCE, at_lengths, test_keys
 from recurrent_laplace.gaussians import AbstractGaussian
+from recurrent_laplace.learning.lookup import with_lookup
 from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.models import Agent
 from recurrent_laplace.tasks import AbstractControlTask
+from recurrent_laplace.tasks.held_out import LENGTHS, TASKS_AT_ONCE, at_lengths, test_keys
 
 Table = dict[str, Float[Array, "N L"]]
-"""For each metric a row per task and a column per length; NaN is what has no value."""
+"""One array per metric, with one row per task and one column per length; missing values are NaN."""
 
 
 @eqx.filter_jit
@@ -26,18 +27,19 @@ def evaluate_control(
     samples: int,
     policy: Literal["average", "mixture"],
     greedy: bool,
+    lookup: bool = True,
 ) -> Table:
-    """Let the agent act in `tasks` test problems for the longest of `LENGTHS`.
+    """Run the agent in `tasks` test problems for the longest of `LENGTHS`.
 
-    At t: `return` and `cumulative_regret` of the first t steps; `regret`, `policy_entropy`, `entropy`
-    and `kl` of step t, whose belief has seen t inputs. At 0 there is the prior's entropy alone.
+    Columns at length t: `return` and `cumulative_regret` of the first t steps; `regret`, `policy_entropy`,
+    `entropy` and `kl` at step t, after t inputs. At length 0, only the prior's entropy is defined.
     """
     steps = max(LENGTHS)
 
-    def one(keys: tuple[Array, Array]) -> Table:
+    def evaluate_task(keys: tuple[Array, Array]) -> Table:
         key_problem, key_play = keys
         experience, readings = rollout(
-            agent,
+            with_lookup(agent, task, lookup),
             task,
             task.sample(key_problem, test=True),
             steps=steps,
@@ -63,4 +65,4 @@ def evaluate_control(
             series["kl"] = at_lengths(readings.kl)
         return series
 
-    return jax.lax.map(one, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))
+    return jax.lax.map(evaluate_task, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))

@@ -1,6 +1,7 @@
-"""What exact Bayes reaches on the test tasks of a task, in the numbers that `evaluate` gives of a model."""
+"""Evaluation of exact-Bayes references on the test tasks, with the metrics of `evaluate`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,55 +9,45 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from recurrent_laplace.evaluation.control import Table
-from recurrent_laplace.evaluation.lengths import LENGTHS, TASKS_AT_ONCE, at_lengths, test_keys
-from recurrent_laplace.evaluation.oracles import SeriesOracle, make_references, play
 from recurrent_laplace.evaluation.regression import Predicted, beliefs_at_lengths, score_predictor
-from recurrent_laplace.tasks import (
-    AbstractTask,
-    BetaBandit,
-    DirichletBandit,
-    Gridworld,
-    PiecewiseCoin,
-    Regression,
-    TwoArmBandit,
-)
-
-EXACT = "exact Bayes"
-"""The reference that every task with an exact belief has, and that shares are of."""
-
-REFERENCES: dict[type[AbstractTask], dict[str, str]] = {
-    Gridworld: {EXACT: "greedy", "told the goal": "told"},
-    DirichletBandit: {EXACT: "greedy", "Thompson": "thompson"},
-    BetaBandit: {EXACT: "gittins", "Thompson": "thompson"},
-    TwoArmBandit: {EXACT: "greedy"},
-    PiecewiseCoin: {EXACT: "greedy"},
-}
-"""For each task, agents of `make_references` under the names that tables have; regression has no agents."""
+from recurrent_laplace.oracles import make_oracle, make_references, play
+from recurrent_laplace.tasks import AbstractRegressionTask, AbstractTask, support_of
+from recurrent_laplace.tasks.held_out import LENGTHS, TASKS_AT_ONCE, at_lengths, test_keys
+from recurrent_laplace.tasks.support import EXACT
 
 
-@eqx.filter_jit
 def evaluate_references(task: AbstractTask, *, tasks: int) -> dict[str, Table]:
-    """For each reference the table of `evaluate`, on the same test tasks; of beliefs there is nothing in it.
+    """Evaluate the references of a task on its test tasks: one table of `evaluate` per reference.
 
-    Empty for a task without an exact belief.
+    Metrics of beliefs are missing. Empty for a task without an exact belief.
 
     ```python
     tables = evaluate_references(rl.Gridworld(), tasks=8)
     tables["exact Bayes"]["return"]  # (8, 14)
     ```
     """
-    if type(task) is Regression:
-        return {EXACT: _evaluate_series(task, tasks)}
-    return _play_references(task, REFERENCES.get(type(task), {}), tasks=tasks, test=True, lengths=LENGTHS)
+    if isinstance(task, AbstractRegressionTask):
+        if support_of(task).oracle is None:
+            return {}
+        return {EXACT: _evaluate_predictions(make_oracle(task), task, tasks)}
+    return _play_references(task, reported_references(task), tasks=tasks, test=True, lengths=LENGTHS)
 
 
-@eqx.filter_jit
 def training_reference(task: AbstractTask, *, tasks: int, steps: int) -> dict[str, Table]:
-    """The same of exact Bayes alone, after `steps` steps of tasks as training draws them: one column."""
-    names = {name: agent for name, agent in REFERENCES.get(type(task), {}).items() if name == EXACT}
+    """Evaluate exact Bayes on training tasks after `steps` steps: tables with one column."""
+    names = {name: agent for name, agent in reported_references(task).items() if name == EXACT}
     return _play_references(task, names, tasks=tasks, test=False, lengths=(steps,))
 
 
+def reported_references(task: AbstractTask) -> dict[str, str]:
+    """Names in tables of the agents of `make_references`; empty for a task that has none."""
+    support = support_of(task)
+    if support.oracle is None or support.references is None:
+        return {}
+    return dict(support.reported or {})
+
+
+@eqx.filter_jit
 def _play_references(
     task: AbstractTask, names: dict[str, str], *, tasks: int, test: bool, lengths: Sequence[int]
 ) -> dict[str, Table]:
@@ -65,7 +56,7 @@ def _play_references(
     steps = max(lengths)
     agents = make_references(task, test=test, steps=steps)
 
-    def one(keys: tuple[Array, Array]) -> dict[str, Table]:
+    def play_task(keys: tuple[Array, Array]) -> dict[str, Table]:
         key_problem, key_play = keys
         problem = task.sample(key_problem, test=test)
         tables = {}
@@ -78,15 +69,16 @@ def _play_references(
             }
         return tables
 
-    return jax.lax.map(one, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))
+    return jax.lax.map(play_task, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))
 
 
-def _evaluate_series(task: Regression, tasks: int) -> Table:
-    oracle = SeriesOracle(task)
+@eqx.filter_jit
+def _evaluate_predictions(oracle: Any, task: AbstractRegressionTask, tasks: int) -> Table:
+    """Score an `AbstractRegressionOracle`."""
 
     def predict(x: Array, y: Array, query_x: Array, key: Array) -> Predicted:
         del key
-        known = beliefs_at_lengths(oracle.prior(x.dtype), oracle.unroll(x, y))
-        return Predicted(jax.vmap(lambda belief: belief.predict(query_x))(known), {}, {})
+        beliefs = beliefs_at_lengths(oracle.prior(x.dtype), oracle.unroll(x, y))
+        return Predicted(jax.vmap(lambda belief: belief.predict(query_x))(beliefs), {}, {})
 
     return score_predictor(predict, task, tasks=tasks)

@@ -1,4 +1,4 @@
-"""A regressor on fixed test functions."""
+"""Evaluation of a regressor on fixed test functions."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,40 +11,44 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
 from recurrent_laplace.evaluation.control import Table
-from recurrent_laplace.evaluation.lengths import LENGTHS, TASKS_AT_ONCE, at_lengths, test_keys
 from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
-from recurrent_laplace.learning.beliefs import draw
-from recurrent_laplace.learning.elbo import first_belief
+from recurrent_laplace.learning.beliefs import sample_belief
+from recurrent_laplace.learning.objectives.regression import first_belief
 from recurrent_laplace.models import Prediction, Regressor
 from recurrent_laplace.tasks import AbstractRegressionTask, Regression
+from recurrent_laplace.tasks.held_out import LENGTHS, TASKS_AT_ONCE, at_lengths, test_keys
 from recurrent_laplace.tasks.regression import STRIPS
 
 PREDICTIVE_SAMPLES = 30
-"""Draws from the belief behind a prediction: the paper's."""
+"""Samples from the belief per prediction, as in the paper."""
 
 QUERIES = 64
-"""Points of each function that are predicted."""
+"""Queries per function."""
 
 LEVELS = tuple(level / 10 for level in range(1, 10))
-"""Nominal levels of the central intervals whose coverage is checked."""
-
+"""Nominal levels of the central intervals in `calibration_error`."""
 
 AnyBelief = TypeVar("AnyBelief")
 
 
 class Predicted(NamedTuple):
-    """What a predictor says of N queries after each of L `LENGTHS` observed pairs."""
+    """Predictions for N queries after each of L `LENGTHS` observed pairs."""
 
     prediction: Prediction
-    """With the leading axes L, N."""
+    """Predictive distribution, with leading axes L, N."""
     scores: dict[str, Float[Array, "L N"]]
-    """Further numbers of each query."""
+    """Further scores of each query."""
     statistics: dict[str, Float[Array, " L"]]
-    """Numbers of the belief itself."""
+    """Statistics of the belief."""
 
 
 Predictor = Callable[[Float[Array, "T X"], Float[Array, "T Y"], Float[Array, "N X"], Array], Predicted]
-"""From the observed pairs, the inputs of the queries, and a key."""
+"""Function of the observed pairs, the inputs of the queries, and a key."""
+
+
+def predictive_samples(training_samples: int) -> int:
+    """Samples of a test prediction: none for a model that was trained at the mean of its belief."""
+    return PREDICTIVE_SAMPLES if training_samples else 0
 
 
 @eqx.filter_jit
@@ -53,24 +57,24 @@ def evaluate_regression(
 ) -> Table:
     """Predict `tasks` test functions after each of `LENGTHS` observed pairs.
 
-    At t: `cross_entropy`, `squared_error`, coverages and `calibration_error` at `QUERIES` points of
-    the whole domain, `disagreement` of the draws, and `entropy` and `kl` of the belief. The Fourier
-    task gives all of it twice: observed on the whole interval, and (`_strips`, `_gaps`) in three strips.
+    Columns at length t: `cross_entropy`, `squared_error`, coverages and `calibration_error` at `QUERIES`
+    points of the whole domain, `disagreement` of the samples, and `entropy` and `kl` of the belief. The
+    Fourier task has two sets: observed on the whole interval, and in three strips (`_strips`, `_gaps`).
     """
     posterior = model.posterior
 
     def predict(x: Array, y: Array, query_x: Array, key: Array) -> Predicted:
         beliefs = posterior.unroll(model.embed(x, y))
 
-        def at(belief: AbstractBelief, key: Array) -> tuple[Prediction, Array]:
-            z = draw(belief, samples, key=key)[:, None]
+        def predict_at(belief: AbstractBelief, key: Array) -> tuple[Prediction, Array]:
+            z = sample_belief(belief, samples, key=key)[:, None]
             means = model.prediction_head(z, model.input_embedder(query_x))
             return model.predict(z, query_x), jnp.std(means, axis=0)
 
-        known = beliefs_at_lengths(first_belief(posterior), beliefs)
-        prediction, stddev = jax.vmap(at)(known, jax.random.split(key, len(LENGTHS)))
+        keys = jax.random.split(key, len(LENGTHS))
+        prediction, stddev = jax.vmap(predict_at)(beliefs_at_lengths(first_belief(posterior), beliefs), keys)
         disagreement = jnp.mean(stddev, axis=-1)
-        if not isinstance(beliefs, AbstractGaussian):
+        if samples == 0 or not isinstance(beliefs, AbstractGaussian):
             disagreement = jnp.full_like(disagreement, jnp.nan)
         return Predicted(prediction, {"disagreement": disagreement}, _belief_statistics(model, beliefs))
 
@@ -78,7 +82,7 @@ def evaluate_regression(
 
 
 def score_predictor(predict: Predictor, task: AbstractRegressionTask, *, tasks: int) -> Table:
-    """The scores of any predictor on the test functions."""
+    """Score a predictor on the test functions."""
     if not isinstance(task, Regression):
         return _score(predict, task, tasks)
     whole = _score(predict, dataclasses.replace(task, inputs="interval"), tasks)
@@ -87,18 +91,18 @@ def score_predictor(predict: Predictor, task: AbstractRegressionTask, *, tasks: 
 
 
 def beliefs_at_lengths(first: AnyBelief, beliefs: AnyBelief) -> AnyBelief:
-    """Of beliefs after 1 .. T pairs, those after `LENGTHS`; `first` is that of length 0."""
+    """Select the beliefs after `LENGTHS` pairs from those after 1 .. T; `first` has seen none."""
     return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b])[jnp.array(LENGTHS)], first, beliefs)
 
 
 def _score(predict: Predictor, task: AbstractRegressionTask, tasks: int, outside: bool = False) -> Table:
-    def one(keys: tuple[Array, Array]) -> Table:
+    def score_task(keys: tuple[Array, Array]) -> Table:
         key_problem, key_pairs = keys
-        key_pairs, key_queries, key_draws = jax.random.split(key_pairs, 3)
+        key_pairs, key_queries, key_samples = jax.random.split(key_pairs, 3)
         problem = task.sample(key_problem, test=True)
         x, y = task.pairs(problem, key_pairs, max(LENGTHS))
         query_x, query_y = task.queries(problem, key_queries, QUERIES)
-        prediction, others, statistics = predict(x, y, query_x, key_draws)
+        prediction, others, statistics = predict(x, y, query_x, key_samples)
         scores = {**_scores(prediction, query_y), **others}
         everywhere = jnp.ones(QUERIES)
         if not outside:
@@ -110,13 +114,12 @@ def _score(predict: Predictor, task: AbstractRegressionTask, tasks: int, outside
             **_suffixed(statistics, "_strips"),
         }
 
-    return jax.lax.map(one, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))
+    return jax.lax.map(score_task, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))
 
 
 def _scores(prediction: Prediction, y: Float[Array, "N Y"]) -> dict[str, Float[Array, "L N"]]:
-    """Of each query; `pit_*` is the share of the predictive mass on the way to the outcome."""
+    """Scores of each query; `mass` is the probability of the smallest central interval with the outcome."""
     error = y - prediction.mean
-    # The smallest central interval that holds the outcome has this mass.
     mass = jnp.mean(jnp.abs(2 * norm.cdf(error / jnp.sqrt(prediction.variance)) - 1), axis=-1)
     return {
         "cross_entropy": -prediction.log_prob(y),
@@ -126,21 +129,19 @@ def _scores(prediction: Prediction, y: Float[Array, "N Y"]) -> dict[str, Float[A
 
 
 def _averaged(scores: dict[str, Array], weight: Float[Array, " N"]) -> dict[str, Float[Array, " L"]]:
-    """Means over the queries, and coverage in place of mass."""
+    """Average over the queries, with coverages instead of `mass`."""
     weight = weight / jnp.sum(weight)
     result = {name: score @ weight for name, score in scores.items() if name != "mass"}
     covered = {level: (scores["mass"] <= level) @ weight for level in LEVELS}
     result["coverage_50"], result["coverage_90"] = covered[0.5], covered[0.9]
-    result["calibration_error"] = jnp.mean(
-        jnp.stack([jnp.abs(share - level) for level, share in covered.items()]), axis=0
-    )
+    errors = [jnp.abs(coverage - level) for level, coverage in covered.items()]
+    result["calibration_error"] = jnp.mean(jnp.stack(errors), axis=0)
     return result
 
 
 def _belief_statistics(model: Regressor, beliefs: AbstractBelief) -> dict[str, Float[Array, " L"]]:
     if not isinstance(beliefs, AbstractGaussian):
-        nothing = jnp.full(len(LENGTHS), jnp.nan)
-        return {"entropy": nothing, "kl": nothing}
+        return dict.fromkeys(("entropy", "kl"), jnp.full(len(LENGTHS), jnp.nan))
     return {
         "entropy": at_lengths(beliefs.entropy(), first=model.posterior.prior().entropy()),
         "kl": at_lengths(model.posterior.consecutive_kl(beliefs)),

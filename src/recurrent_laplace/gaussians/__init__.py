@@ -1,4 +1,4 @@
-"""Layer 2: what a belief is."""
+"""Families of beliefs over features: densities, divergences, sampling."""
 
 from recurrent_laplace.gaussians.base import AbstractBelief as AbstractBelief
 from recurrent_laplace.gaussians.base import AbstractGaussian as AbstractGaussian

@@ -1,4 +1,4 @@
-"""What a belief is: a Gaussian over features, with any leading axes."""
+"""Interfaces of beliefs, and the divergences between Gaussians of any two families."""
 
 import abc
 import math
@@ -15,9 +15,15 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class AbstractBelief(eqx.Module):
-    """A distribution over the features z in R^F; leading axes of every leaf are axes of the belief.
+    """Interface of a distribution over features z in R^F.
 
-    `belief[i]`, `belief[1:]` index the leading axes.
+    Leaves share any number of leading axes (time, batch), which `belief[i]` and `belief[1:]` index.
+
+    ```python
+    beliefs = rl.DiagonalGaussian(jnp.zeros((5, 3)), jnp.ones((5, 3)))
+    beliefs.entropy()  # (5,)
+    beliefs[-1].sample(jax.random.key(0), (100,))  # (100, 3)
+    ```
     """
 
     mean: eqx.AbstractVar[Float[Array, "*lead F"]]
@@ -28,11 +34,11 @@ class AbstractBelief(eqx.Module):
 
     @abc.abstractmethod
     def covariance(self) -> Float[Array, "*lead F F"] | Float[Array, "*lead F"]:
-        """Covariance: a matrix, or its diagonal where the belief is diagonal."""
+        """Covariance matrix, or its diagonal if the belief is diagonal."""
 
     @abc.abstractmethod
     def precision(self) -> Float[Array, "*lead F F"] | Float[Array, "*lead F"]:
-        """Inverse covariance: a matrix, or its diagonal where the belief is diagonal."""
+        """Inverse covariance matrix, or its diagonal if the belief is diagonal."""
 
     @abc.abstractmethod
     def entropy(self) -> Float[Array, "*lead"]:
@@ -44,24 +50,24 @@ class AbstractBelief(eqx.Module):
 
     @abc.abstractmethod
     def kl(self, other: "AbstractBelief") -> Float[Array, "*out"]:
-        """`KL(self || other)` in nats; leading axes broadcast."""
+        """KL divergence `KL(self || other)` in nats; leading axes broadcast."""
 
     @abc.abstractmethod
     def mahalanobis(self, other: "AbstractBelief") -> Float[Array, "*out"]:
-        """The part of `KL(self || other)` that the means cause: `1/2 d^T Lambda_other d`."""
+        """Mahalanobis term `1/2 d^T Lambda_other d` of `KL(self || other)`, with `d` the mean difference."""
 
     @abc.abstractmethod
     def perturb(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
-        """Standard normal `noise` turned into draws; leading axes broadcast with the belief's."""
+        """Transform standard normal `noise` to samples; leading axes broadcast with the belief's."""
 
     def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Float[Array, "*out F"]:
-        """Independent draws, of shape `(*shape, *leading, F)`, differentiable in the parameters."""
+        """Draw independent samples of shape `(*shape, *leading, F)`, differentiable in the parameters."""
         noise = jax.random.normal(key, (*shape, *self.mean.shape), self.mean.dtype)
         return self.perturb(noise)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes."""
+        """Shape of the leading axes."""
         return self.mean.shape[:-1]
 
     def __len__(self) -> int:
@@ -74,46 +80,53 @@ class AbstractBelief(eqx.Module):
 
     def __getitem__(self, index: Any) -> Self:
         axes = self.mean.ndim - 1
-        named = index if isinstance(index, tuple) else (index,)
-        _check_index(named, self.batch_shape)
-        if not any(item is Ellipsis for item in named):
-            named = (*named, Ellipsis)
-        # The trailing axes of a leaf are not the belief's to index: full slices keep them out of it.
-        return jax.tree.map(lambda leaf: leaf[(*named, *(slice(None),) * (leaf.ndim - axes))], self)
+        index = index if isinstance(index, tuple) else (index,)
+        _check_index(index, self.batch_shape)
+        if not any(item is Ellipsis for item in index):
+            index = (*index, Ellipsis)
+        # Full slices protect the trailing axes of a leaf from the index.
+        return jax.tree.map(lambda leaf: leaf[(*index, *(slice(None),) * (leaf.ndim - axes))], self)
 
 
 def _check_index(index: tuple, batch_shape: tuple[int, ...]) -> None:
-    """JAX would clamp an index that is out of bounds; NumPy knows better."""
+    """Refuse an index that is out of bounds, which JAX would clamp, by trying it in NumPy."""
     if any(isinstance(item, jax.Array) for item in index):
         return
     try:
         np.broadcast_to(0, batch_shape)[index]
     except IndexError as problem:
         raise IndexError(
-            f"a belief with leading axes {batch_shape} takes no index {index}: {problem}."
+            f"index {index} is not valid for a belief with leading axes {batch_shape}: {problem}."
         ) from None
 
 
 class AbstractGaussian(AbstractBelief):
-    """A Gaussian with a density, given by `Lambda = W^T W` and `Sigma = S S^T` in whatever form.
+    """Interface of a Gaussian, in any parametrisation of `Lambda = W^T W` and `Sigma = S S^T`.
 
-    Everything else follows from products with `W` and `S`, so a new family implements five methods
-    and has all divergences with the others.
+    Densities and divergences follow from products with `W` and `S`. A new family implements `whiten`,
+    `color`, `covariance_root`, `precision_diagonal`, `log_det_precision` and the moments, and has all
+    divergences to and from the other families.
+
+    ```python
+    p = rl.DenseGaussian.from_precision(jnp.zeros(3), jnp.eye(3) + 1)
+    q = rl.DiagonalGaussian(jnp.ones(3), jnp.ones(3))
+    p.kl(q), p.mahalanobis(q), q.log_prob(p.mean)
+    ```
     """
 
     is_diagonal: ClassVar[bool] = False
 
     @abc.abstractmethod
     def whiten(self, deviation: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
-        """`W d` for vectors along the last axis."""
+        """Product `W d` for vectors along the last axis."""
 
     @abc.abstractmethod
     def color(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
-        """`S e` for vectors along the last axis."""
+        """Product `S e` for vectors along the last axis."""
 
     @abc.abstractmethod
     def covariance_root(self) -> Float[Array, "*lead F F"]:
-        """`S`, a square root of the covariance, as a matrix."""
+        """Square root `S` of the covariance as a matrix."""
 
     @abc.abstractmethod
     def precision_diagonal(self) -> Float[Array, "*lead F"]:
@@ -138,17 +151,21 @@ class AbstractGaussian(AbstractBelief):
         return 0.5 * jnp.sum(other.whiten(self.mean - other.mean) ** 2, axis=-1)
 
     def kl(self, other: AbstractBelief) -> Float[Array, "*out"]:
+        return self.mahalanobis(other) + self.covariance_kl(other)
+
+    def covariance_kl(self, other: AbstractBelief) -> Float[Array, "*out"]:
+        """KL divergence between the two Gaussians centred at zero: `kl` without its Mahalanobis term."""
         other = _with_density(self, other)
         log_ratio = self.log_det_precision() - other.log_det_precision()
         spread = _trace_of_ratio(self, other) - self.mean.shape[-1]
-        return self.mahalanobis(other) + 0.5 * (spread + log_ratio)
+        return 0.5 * (spread + log_ratio)
 
 
 def _with_density(belief: AbstractGaussian, other: AbstractBelief) -> AbstractGaussian:
     if not isinstance(other, AbstractGaussian):
         raise ValueError(
-            f"the KL divergence to a {type(other).__name__} is infinite: a point belief has no density. "
-            "Use a LaplacePosterior or a VariationalPosterior to have one."
+            f"the KL divergence to a {type(other).__name__} is infinite, since it has no density. "
+            "Use a LaplacePosterior or a VariationalPosterior."
         )
     ours, theirs = belief.mean.shape[-1], other.mean.shape[-1]
     if ours != theirs:
@@ -157,9 +174,9 @@ def _with_density(belief: AbstractGaussian, other: AbstractBelief) -> AbstractGa
 
 
 def _trace_of_ratio(p: AbstractGaussian, q: AbstractGaussian) -> Array:
-    """`tr(Lambda_q Sigma_p)`."""
+    """Trace `tr(Lambda_q Sigma_p)`."""
     if p.is_diagonal or q.is_diagonal:
-        # One of the two is diagonal, so only the other's diagonal counts.
+        # If either is diagonal, off-diagonal entries of the other do not enter the trace.
         return jnp.sum(q.precision_diagonal() * p.variance(), axis=-1)
     columns = jnp.swapaxes(p.covariance_root(), -1, -2)
     return jnp.sum(q[..., None].whiten(columns) ** 2, axis=(-1, -2))

@@ -1,10 +1,10 @@
-"""Gaussians held by the Cholesky factor of their precision."""
+"""Gaussian parametrised by the Cholesky factor of its precision."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from recurrent_laplace.gaussians.base import AbstractGaussian
-from recurrent_laplace.gaussians.factorization import (
+from recurrent_laplace.gaussians.linalg import (
     cholesky,
     solve_lower_transposed,
     transpose,
@@ -13,7 +13,10 @@ from recurrent_laplace.gaussians.factorization import (
 
 
 class DenseGaussian(AbstractGaussian):
-    """`N(mean, (L L^T)^-1)` with `L = precision_cholesky`, lower triangular.
+    """Gaussian `N(mean, (L L^T)^-1)` with `L = precision_cholesky`.
+
+    **Arguments:** `mean` of shape `(*leading, F)`; `precision_cholesky`, lower triangular, of shape
+    `(*leading, F, F)`.
 
     ```python
     belief = rl.DenseGaussian.from_precision(jnp.zeros(3), jnp.eye(3) + 1)
@@ -28,7 +31,7 @@ class DenseGaussian(AbstractGaussian):
     def from_precision(
         cls, mean: Float[Array, "*lead F"], precision: Float[Array, "*lead F F"]
     ) -> "DenseGaussian":
-        """From a symmetric positive-definite precision."""
+        """Build from the `mean` and a symmetric positive-definite `precision`, `(*leading, F, F)`."""
         return cls(mean, cholesky(precision))
 
     def variance(self) -> Float[Array, "*lead F"]:

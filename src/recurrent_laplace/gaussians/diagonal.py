@@ -1,4 +1,4 @@
-"""Gaussians with independent features."""
+"""Gaussian with a diagonal covariance."""
 
 from typing import ClassVar
 
@@ -9,7 +9,9 @@ from recurrent_laplace.gaussians.base import AbstractGaussian
 
 
 class DiagonalGaussian(AbstractGaussian):
-    """`N(mean, diag(1 / precisions))`; `precision()` and `covariance()` are the diagonals.
+    """Gaussian `N(mean, diag(1 / precisions))`; `precision()` and `covariance()` return diagonals.
+
+    **Arguments:** `mean` and `precisions`, both of shape `(*leading, F)`.
 
     ```python
     belief = rl.DiagonalGaussian(jnp.zeros(3), jnp.full(3, 4.0))

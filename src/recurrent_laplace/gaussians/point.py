@@ -1,4 +1,4 @@
-"""A belief without width."""
+"""Point mass."""
 
 from typing import NoReturn
 
@@ -8,15 +8,25 @@ from jaxtyping import Array, Float
 from recurrent_laplace.gaussians.base import AbstractBelief
 
 
-def _refuse(what: str) -> NoReturn:
+def _refuse(quantity: str) -> NoReturn:
     raise ValueError(
-        f"a point belief has no {what}: it is all its mass at one place. "
-        "Use a LaplacePosterior or a VariationalPosterior to have one."
+        f"a point belief has no {quantity}, since it has no density. "
+        "Use a LaplacePosterior or a VariationalPosterior."
     )
 
 
 class PointBelief(AbstractBelief):
-    """All mass at `mean`: the plain RNN. Its variance is zero; entropy, density and KL are errors."""
+    """Point mass at `mean`: the belief of a plain RNN.
+
+    Its variance is zero; precision, entropy, density and KL divergence raise errors.
+
+    **Arguments:** `mean` of shape `(*leading, F)`.
+
+    ```python
+    belief = rl.PointBelief(jnp.ones(3))
+    belief.sample(jax.random.key(0), (2,))  # the mean, twice
+    ```
+    """
 
     mean: Float[Array, "*lead F"]
 

@@ -1,4 +1,4 @@
-"""Gaussians held by the eigenvalues and eigenvectors of their covariance."""
+"""Gaussian parametrised by the eigendecomposition of its covariance."""
 
 import jax
 import jax.numpy as jnp
@@ -6,18 +6,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.gaussians.base import AbstractGaussian
-from recurrent_laplace.gaussians.factorization import accretive_inverse, transpose
+from recurrent_laplace.gaussians.linalg import accretive_inverse, transpose
 
 
 def skew_symmetric(entries: Float[Array, "*lead N"], size: int) -> Float[Array, "*lead F F"]:
-    """`A = L - L^T`, with the `F (F - 1) / 2` entries of the strictly lower triangular `L` row by row."""
+    """Skew-symmetric `A = L - L^T`, with `entries` the strictly lower triangle of `L`, row by row."""
     rows, columns = np.tril_indices(size, -1)
     lower = jnp.zeros((*entries.shape[:-1], size, size), entries.dtype).at[..., rows, columns].set(entries)
     return lower - transpose(lower)
 
 
 def cayley_map(skew: Float[Array, "*lead F F"]) -> Float[Array, "*lead F F"]:
-    """Orthogonal `U = (I - A)(I + A)^-1` of skew-symmetric `A`."""
+    """Orthogonal matrix `U = (I - A)(I + A)^-1` of a skew-symmetric `A`."""
     eye = jnp.eye(skew.shape[-1], dtype=skew.dtype)
     # (I - A)(I + A)^-1 = (2 I - (I + A))(I + A)^-1.
     return 2 * accretive_inverse(eye + skew) - eye
@@ -27,7 +27,7 @@ def cayley_map(skew: Float[Array, "*lead F F"]) -> Float[Array, "*lead F F"]:
 def known_cayley_map(
     skew: Float[Array, "*lead F F"], basis: Float[Array, "*lead F F"]
 ) -> Float[Array, "*lead F F"]:
-    """`cayley_map(skew)` where its value is known to be `basis`: only its gradient is computed."""
+    """Cayley map of `skew` whose value `basis` is known, so that only its gradient is computed."""
     return basis
 
 
@@ -45,12 +45,23 @@ known_cayley_map.defvjp(_known_forward, _known_backward)
 
 
 def cayley_basis(rotation: Float[Array, "*lead N"], size: int) -> Float[Array, "*lead F F"]:
-    """The Cayley map of `skew_symmetric(rotation, size)`. (Paper, appendix on the VRNN.)"""
+    """Orthogonal matrix from unconstrained parameters, by the Cayley map (paper, appendix on the VRNN).
+
+    **Arguments:** `rotation`, the `F (F - 1) / 2` entries of a strictly lower triangle, row by row; `size` F.
+
+    ```python
+    basis = rl.cayley_basis(jnp.array([0.1, 0.2, 0.3]), 3)
+    basis @ basis.T  # the identity
+    ```
+    """
     return cayley_map(skew_symmetric(rotation, size))
 
 
 class SpectralGaussian(AbstractGaussian):
-    """`N(mean, U exp(S) U^T)` with `S = log_eigenvalues` and orthogonal `U = basis`: the VRNN's form.
+    """Gaussian `N(mean, U exp(S) U^T)`, the parametrisation of the VRNN.
+
+    **Arguments:** `mean` and `log_eigenvalues` S of shape `(*leading, F)`; `basis` U, orthogonal, of shape
+    `(*leading, F, F)`.
 
     ```python
     belief = rl.SpectralGaussian(jnp.zeros(3), jnp.zeros(3), rl.cayley_basis(jnp.ones(3), 3))
@@ -74,8 +85,8 @@ class SpectralGaussian(AbstractGaussian):
         return root @ transpose(root)
 
     def whiten(self, deviation: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
-        turned = jnp.einsum("...fe,...f->...e", self.basis, deviation)
-        return turned * jnp.exp(-self.log_eigenvalues / 2)
+        rotated = jnp.einsum("...fe,...f->...e", self.basis, deviation)
+        return rotated * jnp.exp(-self.log_eigenvalues / 2)
 
     def color(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
         return jnp.einsum("...fe,...e->...f", self.basis, noise * jnp.exp(self.log_eigenvalues / 2))

@@ -1,4 +1,4 @@
-"""Edges to other libraries, each imported on first use: `rl.interop.torch`, `rl.interop.sb3`, and so on."""
+"""Conversions from and to other libraries, imported on first use: `rl.interop.torch` and so on."""
 
 import importlib
 from typing import TYPE_CHECKING

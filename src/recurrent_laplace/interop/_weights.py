@@ -1,6 +1,5 @@
-"""What all converters of weights share: arrays that keep their type, and a memory made of them."""
+"""Shared parts of weight converters: arrays that keep their dtype, and memories made of them."""
 
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,22 +10,10 @@ from recurrent_laplace.cells import AbstractCell, Affine, Memory
 from recurrent_laplace.errors import check_shape
 
 
-def require(module: str, *, extra: str) -> Any:
-    """Import an optional library, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise
-        raise ImportError(
-            f"{error.name} is not installed: pip install 'recurrent-laplace[{extra}]'."
-        ) from None
-
-
 def as_arrays(weights: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """JAX arrays of the same numbers and type, which later changes of the source do not reach.
+    """JAX arrays with equal values and dtypes, independent of later changes of the source.
 
-    Nothing is rounded: float64 needs JAX's 64-bit mode, and all arrays must be of one type.
+    Nothing is rounded: float64 needs JAX's 64-bit mode, and all arrays must have one dtype.
     """
     arrays = {name: _as_array(name, value) for name, value in weights.items()}
     _check_one_type(arrays.values())
@@ -34,7 +21,7 @@ def as_arrays(weights: Mapping[str, Any]) -> dict[str, jax.Array]:
 
 
 def as_readout(weight: Any, bias: Any) -> Affine:
-    """A readout from a matrix of shape `(F, H)` and a bias or None."""
+    """Readout from a matrix of shape `(F, H)` and an optional bias."""
     given = {"readout weight": weight} | ({} if bias is None else {"readout bias": bias})
     arrays = as_arrays(given)
     check_shape("readout weight", arrays["readout weight"], ("F", "H"))
@@ -42,7 +29,7 @@ def as_readout(weight: Any, bias: Any) -> Affine:
 
 
 def as_memory(cells: Sequence[AbstractCell], readout: Affine | None) -> Memory:
-    """A memory of layers, first one first."""
+    """Memory of a stack of cells, from the bottom up."""
     *below, cell = cells
     memory = Memory(cell, readout=readout, below=below)
     _check_one_type(jax.tree.leaves(memory))

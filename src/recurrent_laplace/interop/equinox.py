@@ -1,4 +1,4 @@
-"""Weights from Equinox, and back."""
+"""Conversion of recurrent cells from and to Equinox."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from recurrent_laplace.interop._weights import as_arrays, as_memory, as_readout
 
 
 def from_equinox(cell: Any, readout: Any = None) -> Memory:
-    """The memory that an Equinox cell is: weights have the same layout.
+    """Convert an Equinox cell to a `Memory`; weights have the same layout.
 
     **Arguments:** `cell`, an `eqx.nn.LSTMCell` or `eqx.nn.GRUCell`; `readout`, an `eqx.nn.Linear` on its
     hidden state (a scalar output becomes one feature).
@@ -33,9 +33,11 @@ def from_equinox(cell: Any, readout: Any = None) -> Memory:
 
 
 def to_equinox(memory: Memory) -> tuple[Any, Any]:
-    """An Equinox cell with the memory's numbers, and its readout as an `eqx.nn.Linear`, or None.
+    """Convert a memory to an Equinox cell, and its readout to an `eqx.nn.Linear` or None.
 
-    Equinox has an LSTM and a GRU, one layer each: all else is refused.
+    Equinox has an LSTM and a GRU of one layer; other memories are refused.
+
+    **Arguments:** `memory`, of an `rl.LSTM` or `rl.GRU`.
 
     ```python
     cell, readout = rl.interop.equinox.to_equinox(memory)

@@ -1,4 +1,4 @@
-"""Weights from Flax: parameters of Linen, and modules of NNX."""
+"""Conversion of recurrent cells from Flax: parameters of Linen, and modules of NNX."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from recurrent_laplace.cells import GRU, LSTM, Elman, Memory
 from recurrent_laplace.errors import check_choice
-from recurrent_laplace.interop._weights import as_arrays, as_memory, as_readout, require
+from recurrent_laplace.interop._optional import require
+from recurrent_laplace.interop._weights import as_arrays, as_memory, as_readout
 
 CELLS = {"LSTMCell": LSTM, "OptimizedLSTMCell": LSTM, "GRUCell": GRU, "SimpleCell": Elman}
 GATES = {LSTM: "ifgo", GRU: "rzn", Elman: ("",)}
@@ -19,14 +20,14 @@ Layer = dict[str, Any]
 
 
 def from_linen(params: Tree, cell: str, readout: Tree | None = None) -> Memory:
-    """The memory in the parameters of a Linen cell. Flax is not needed.
+    """Convert the parameters of a Linen cell to a `Memory`, without importing Flax.
 
     **Arguments:** `params`, the parameters of the cell, or of a module that holds one such cell, with or
     without `{"params": ...}` around them; `cell`, `"LSTMCell"`, `"OptimizedLSTMCell"`, `"GRUCell"` or
     `"SimpleCell"`; `readout`, the parameters of a `Dense` on its output.
 
-    Parameters do not show everything. The cell must have Flax's own activations (sigmoid, tanh), no
-    `residual`, no `dtype` but that of its parameters, and start from zeros.
+    Options that parameters do not show must have their defaults: activations (sigmoid, tanh), no `residual`,
+    the `dtype` of the parameters, and a zero initial carry.
 
     ```python
     params = nn.GRUCell(16).init(jax.random.key(0), jnp.zeros(16), jnp.zeros(3))
@@ -43,11 +44,11 @@ def from_linen(params: Tree, cell: str, readout: Tree | None = None) -> Memory:
 
 
 def from_nnx(module: Any, readout: Any = None) -> Memory:
-    """The memory that an NNX cell is.
+    """Convert an NNX cell to a `Memory`.
 
     **Arguments:** `module`, an `nnx.LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell`, or an
-    `nnx.RNN` of one; `readout`, an `nnx.Linear` on its output. Other activations than Flax's own, a
-    `residual`, another `dtype` than the parameters', and a start elsewhere than at zero are refused.
+    `nnx.RNN` of one; `readout`, an `nnx.Linear` on its output. Activations other than Flax's defaults, a
+    `residual`, a `dtype` other than the parameters', and an initial carry other than zero are refused.
 
     ```python
     cell = nnx.GRUCell(3, 16, rngs=nnx.Rngs(0))

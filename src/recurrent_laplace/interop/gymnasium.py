@@ -1,30 +1,33 @@
-"""Readings of a belief in the `info` of a Gymnasium environment."""
+"""Gymnasium wrapper that adds readings of an agent's belief to `info`."""
 
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-from recurrent_laplace.deploy import Monitor, Reading
+from recurrent_laplace.interop._optional import optional
 from recurrent_laplace.interop.sb3 import SB3Agent, SB3Step
+from recurrent_laplace.monitoring import Monitor, Reading
+
+with optional("gymnasium", extra="gymnasium"):
+    import gymnasium
 
 Inputs = Callable[[Any, Any, float], Any]
 
 
 class Uncertainty(gymnasium.Wrapper):
-    """Shows every observation to an agent's belief, and adds the readings as `info["belief"]`.
+    """Wrapper that updates an agent's belief with every observation and adds readings as `info["belief"]`.
 
-    A reset of the environment forgets everything. `latest` is what the agent or the monitor made of the
-    last observation, all of it.
+    A reset of the environment resets the belief. `latest` is the last result of the agent or the monitor: an
+    `SB3Step` or an `rl.Reading`.
 
     **Arguments:**
 
     - `env`: one environment.
     - `source`: an `SB3Agent`, or a `Monitor` of one stream.
-    - `inputs`: for a `Monitor`, `inputs(observation, action, reward)` is what the memory gets; after a
-      reset the action is None and the reward 0. By default it is the observation, flattened.
-    - `vectors`: add `mean` and `stddev` of the belief as well, which are arrays.
+    - `inputs`: for a `Monitor`, a function `inputs(observation, action, reward)` that returns the memory's
+      input; after a reset the action is None and the reward 0. By default it flattens the observation.
+    - `vectors`: whether to add the arrays `mean` and `stddev` of the belief.
 
     ```python
     env = rl.interop.gymnasium.Uncertainty(gymnasium.make("CartPole-v1"), agent)

@@ -1,4 +1,4 @@
-"""Environments of gymnax as tasks to train on."""
+"""Gymnax environments as tasks."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,16 +7,19 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from gymnax.environments import spaces
-from gymnax.environments.environment import Environment
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_choice
+from recurrent_laplace.interop._optional import optional
 from recurrent_laplace.tasks import AbstractControlTask, Step
+
+with optional("gymnax", extra="gymnax"):
+    from gymnax.environments import spaces
+    from gymnax.environments.environment import Environment
 
 
 class GymnaxProblem(eqx.Module):
-    """The parameters of an environment, and the key that its episodes begin with."""
+    """Parameters of an environment, and the key of its resets."""
 
     params: Any
     key: Array
@@ -24,14 +27,12 @@ class GymnaxProblem(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class GymnaxTask(AbstractControlTask):
-    """An environment of gymnax 1.x with discrete actions: episode after episode, until the task is over.
+    """Task of repeated episodes in an environment of gymnax 1.x with discrete actions.
 
-    A problem is what the agent must find out: what a reset draws (the arms of a bandit, where a maze has
-    its goal), and the parameters, if they are drawn. With `start="same"` both stay for the whole
-    task, as the goal does in `Gridworld`; with `start="fresh"` each episode is drawn anew, as gymnax
-    does by itself. Observations are flattened, or one-hot where they are discrete.
-
-    What the best agent would be paid is not known: regret is NaN.
+    A problem consists of what a reset samples (the arms of a bandit, the goal of a maze), and of the
+    parameters, if they are sampled. With `start="same"` both stay for the whole task, as the goal does in
+    `Gridworld`; with `start="fresh"` each episode begins with a new reset, as in gymnax. Observations are
+    flattened, or one-hot where they are discrete. Regret is NaN, since the best return is not known.
 
     ```python
     environment, params = gymnax.make("CartPole-v1")
@@ -43,10 +44,11 @@ class GymnaxTask(AbstractControlTask):
     name: ClassVar[str] = "gymnax"
 
     environment: Environment
+    """Environment, the first result of `gymnax.make`."""
     params: Any | Callable[[Array], Any] = None
-    """Of the environment; none: its own. A function from a key draws those of a problem."""
+    """Parameters of the environment, or a function that samples them from a key; its defaults if unset."""
     start: Literal["same", "fresh"] = "same"
-    """How the episodes of a problem begin: all alike, or each by a draw of its own."""
+    """Start of the episodes of a problem: the same reset for all, or a fresh one for each."""
 
     def check(self) -> None:
         check_choice("start", self.start, ("same", "fresh"))
@@ -104,7 +106,7 @@ class GymnaxTask(AbstractControlTask):
 
     @property
     def _spaces(self) -> tuple[Any, Any]:
-        """Of observations and actions. Their sizes do not depend on which parameters are drawn."""
+        """Spaces of observations and actions, whose sizes do not depend on sampled parameters."""
         with jax.ensure_compile_time_eval():
             params = self._draw_params(jax.random.key(0))
             return self.environment.observation_space(params), self.environment.action_space(params)

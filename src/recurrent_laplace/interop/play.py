@@ -1,25 +1,37 @@
-"""An agent of Stable-Baselines3 in its environment, watched."""
+"""Monitored episodes of a Stable-Baselines3 agent in a Gymnasium environment."""
 
-import gymnasium
 import jax
 import numpy as np
 
-from recurrent_laplace.deploy.recording import Episode
+from recurrent_laplace.interop._optional import optional
 from recurrent_laplace.interop.sb3 import SB3Agent
+from recurrent_laplace.monitoring.episode import Episode
+
+with optional("gymnasium", extra="sb3"):
+    import gymnasium
 
 
 def make_env(name: str) -> gymnasium.Env:
-    """An environment by Gymnasium's name for it."""
+    """Make a Gymnasium environment by name; raise `ValueError` if that fails."""
     try:
         return gymnasium.make(name)
-    except (gymnasium.error.Error, ModuleNotFoundError) as problem:
+    except (gymnasium.error.Error, ImportError) as problem:
         raise ValueError(f"env {name!r} cannot be made: {problem}") from None
 
 
 def play_gymnasium(
     agent: SB3Agent, env: gymnasium.Env, *, episodes: int, seed: int = 0, greedy: bool = False
 ) -> list[Episode]:
-    """Whole episodes, the first reset with `seed`; actions are drawn, or the likeliest ones if `greedy`."""
+    """Play whole episodes with a monitored agent.
+
+    **Arguments:**
+
+    - `agent`: agent of one stream.
+    - `env`: environment to play in.
+    - `episodes`: number of episodes.
+    - `seed`: seed of the first reset and of the actions.
+    - `greedy`: take the most likely actions instead of sampling.
+    """
     played = []
     key = jax.random.key(seed)
     for episode in range(episodes):

@@ -1,6 +1,6 @@
-"""Agents of Stable-Baselines3's RecurrentPPO, with a belief.
+"""RecurrentPPO agents of Stable-Baselines3, with a posterior over the state of one of their LSTMs.
 
-Reading a file needs torch, but not Stable-Baselines3 itself; nothing that a file holds is run.
+Reading a file needs neither torch nor Stable-Baselines3, and executes nothing in it.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurrent_laplace.cells import Memory
-from recurrent_laplace.deploy import Monitor, Reading
 from recurrent_laplace.errors import check_choice
-from recurrent_laplace.interop._weights import require
+from recurrent_laplace.interop._optional import require
 from recurrent_laplace.interop.sb3_files import Normalization, read_model, read_normalization
 from recurrent_laplace.interop.sb3_network import Description, Networks, convert, describe
+from recurrent_laplace.monitoring import Monitor, Reading
 from recurrent_laplace.posterior import AbstractPosterior, LaplacePosterior
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MakePosterior = Callable[[Memory], AbstractPosterior]
 
 @dataclasses.dataclass(frozen=True)
 class DiscreteActions:
-    """A distribution over the numbers of actions: log-probabilities up to a constant, and probabilities."""
+    """Categorical distribution over actions: unnormalised log-probabilities, and probabilities."""
 
     logits: np.ndarray
     probs: np.ndarray
@@ -39,7 +39,7 @@ class DiscreteActions:
 
 @dataclasses.dataclass(frozen=True)
 class ContinuousActions:
-    """A normal distribution over actions, each by itself, before they are clipped to their bounds."""
+    """Independent normal distributions over actions, before clipping to their bounds."""
 
     mean: np.ndarray
     stddev: np.ndarray
@@ -47,9 +47,9 @@ class ContinuousActions:
 
 @dataclasses.dataclass(frozen=True)
 class SB3Step:
-    """What the agent makes of an observation. With several streams, all have a leading axis of streams.
+    """Output of an `SB3Agent` at one step; with several streams, all fields have a leading axis.
 
-    `distribution` and `value` are RecurrentPPO's own; `reading` is about the belief.
+    `distribution` and `value` are those of the RecurrentPPO networks; `reading` is that of the belief.
     """
 
     distribution: DiscreteActions | ContinuousActions
@@ -58,10 +58,10 @@ class SB3Step:
 
 
 class SB3Agent:
-    """A RecurrentPPO agent and the belief over one of its LSTMs, step by step.
+    """RecurrentPPO agent with an online belief over the state of one of its LSTMs.
 
-    Made by `load` or `from_model`. `posterior` and `monitor` are of the chosen network, `networks` holds
-    them all.
+    `rl.interop.sb3.load` and `from_model` make one. The attributes `posterior` and `monitor` are those of the
+    chosen LSTM; `networks` has all networks of the agent.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SB3Agent:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, in all streams."""
+        """Reset all streams: the belief to the prior, the networks to their initial carries."""
         self.monitor.reset()
         carries = self.networks.init()
         if self._lead:
@@ -100,10 +100,10 @@ class SB3Agent:
         self._carries = carries
 
     def step(self, observation: Any, episode_start: Any) -> SB3Step:
-        """What the agent makes of an observation, as the environment gives it.
+        """Update the networks and the belief with an observation of the environment.
 
-        `episode_start`, a boolean (for each stream, or one for all), is true of the first observation of
-        an episode: everything before it is forgotten.
+        `episode_start`, one boolean or one per stream, is true for the first observation of an episode and
+        resets the stream before it.
         """
         x = self.inputs(observation)
         start = np.broadcast_to(np.asarray(episode_start, bool), self._lead)
@@ -112,7 +112,7 @@ class SB3Agent:
         return SB3Step(_distribution(jax.device_get(actions)), jax.device_get(value), reading)
 
     def act(self, step: SB3Step, *, deterministic: bool = False, key: jax.Array | None = None) -> np.ndarray:
-        """An action for the environment, in its bounds: a draw, or the likeliest if `deterministic`."""
+        """Sample an action within the environment's bounds, or take the most likely if `deterministic`."""
         if deterministic:
             key = None
         elif key is None:
@@ -130,11 +130,11 @@ class SB3Agent:
         return np.clip(action.reshape(*self._lead, *low.shape), low, high).astype(np.float32)
 
     def normalize(self, observation: Any) -> np.ndarray:
-        """An observation of the environment as the model was trained to see it."""
+        """Observation normalised as in training."""
         return np.asarray(observation) if self.normalization is None else self.normalization(observation)
 
     def inputs(self, observation: Any) -> np.ndarray:
-        """What the LSTMs get of an observation: all its numbers in a row, or one-hot."""
+        """Input of the LSTMs: the normalised observation, flattened or one-hot."""
         expected = (*self._lead, *self.description.observation_shape)
         if np.shape(observation) != expected:
             raise ValueError(f"observation must have shape {expected}; got {np.shape(observation)}.")
@@ -145,7 +145,7 @@ class SB3Agent:
             return observation.reshape(*self._lead, size).astype(np.float32)
         if not (np.all(observation >= 0) and np.all(observation < size)):
             raise ValueError(f"observation must be a number from 0 to {size - 1}; got {observation}.")
-        return np.eye(size, dtype=np.float32)[observation.astype(int)]
+        return (observation.astype(int)[..., None] == np.arange(size)).astype(np.float32)
 
     @property
     def _lead(self) -> tuple[int, ...]:
@@ -160,21 +160,21 @@ def load(
     trust: bool = False,
     streams: int | None = None,
 ) -> SB3Agent:
-    """An agent from what `RecurrentPPO.save` wrote.
+    """Load an agent from a file of `RecurrentPPO.save`.
 
     The policy must be the default one on flat observations (`Box` or `Discrete`), with `Box` or `Discrete`
-    actions; whatever cannot be converted exactly is refused.
+    actions; a model that cannot be converted exactly is refused.
 
     **Arguments:**
 
-    - `path`: of the zip.
-    - `network`: whose LSTM the belief is about. The actor's is read through the policy, the critic's
-      through the value, one that is `"shared"` through both.
-    - `vec_normalize`: what `VecNormalize.save` wrote, if the agent was trained with it.
-    - `posterior`: from a `Memory` to a posterior over its hidden state; by default a diagonal
-      `LaplacePosterior` that accumulates precision with a window of 1.
-    - `trust`: unpickle `vec_normalize` in the ordinary way, which runs what is in it.
-    - `streams`: how many environments are played at once; None: one, without an axis for it.
+    - `path`: the zip file.
+    - `network`: network whose LSTM has the belief: `"actor"`, read through the policy; `"critic"`, read
+      through the value; or `"shared"`, read through both.
+    - `vec_normalize`: file of `VecNormalize.save`, if the agent was trained with it.
+    - `posterior`: function from a `Memory` to a posterior on it; by default a diagonal `rl.LaplacePosterior`
+      that accumulates precision with a window of 1.
+    - `trust`: whether to unpickle `vec_normalize` with `pickle`, which executes the code in it.
+    - `streams`: number of environments played at once. With None there is a single one and no stream axis.
 
     ```python
     agent = rl.interop.sb3.load("model.zip", network="actor", vec_normalize="vecnormalize.pkl")
@@ -201,9 +201,9 @@ def load(
 def from_model(
     model: Any, network: Network = "actor", posterior: MakePosterior | None = None, streams: int | None = None
 ) -> SB3Agent:
-    """An agent with the present weights of a `RecurrentPPO`, on observations as that model sees them.
+    """Agent with a copy of the weights of a `RecurrentPPO` model, on observations as that model gets them.
 
-    The arguments are those of `load`.
+    **Arguments:** `model`, the `RecurrentPPO`; `network`, `posterior` and `streams` as for `load`.
     """
     check_choice("network", network, ("actor", "critic", "shared"))
     save_util = require("stable_baselines3.common.save_util", extra="sb3")
@@ -229,7 +229,7 @@ def _networks(data: dict[str, Any], weights: dict[str, np.ndarray]) -> tuple[Net
 
 
 def _chosen(networks: Networks, network: Network) -> Memory:
-    """The memory that the belief is about."""
+    """Memory that has the belief."""
     shared = networks.critic is None
     if network == "shared" and not shared:
         raise ValueError("network='shared' is for shared_lstm=True; this model wants 'actor' or 'critic'.")
@@ -249,7 +249,7 @@ def _default_posterior(memory: Memory) -> AbstractPosterior:
 
 
 def _distribution(actions: Any) -> DiscreteActions | ContinuousActions:
-    """What the policy's output means."""
+    """Distribution over actions from the policy's output."""
     if isinstance(actions, tuple):
         mean, log_stddev = actions
         return ContinuousActions(mean, np.exp(log_stddev))
@@ -259,15 +259,14 @@ def _distribution(actions: Any) -> DiscreteActions | ContinuousActions:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _advance(many: bool, networks: Networks, carries: Any, x: Any, start: Any) -> Any:
-    """A step of the networks, in one stream or many: new carries, the policy's output, and the value."""
+    """Step the networks of one stream or many: new carries, the policy's output, and the value."""
     return (jax.vmap(networks.step) if many else networks.step)(carries, x, start)
 
 
 def __getattr__(name: str) -> Any:
-    """The callback is a class of Stable-Baselines3's, which is not needed for the rest."""
+    """Import the callback on first use: it needs Stable-Baselines3, and the rest does not."""
     if name != "UncertaintyCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("stable_baselines3", extra="sb3")
     from recurrent_laplace.interop.sb3_callback import UncertaintyCallback
 
     return UncertaintyCallback

@@ -1,20 +1,24 @@
-"""Readings of the belief in the log of someone's Stable-Baselines3 training."""
+"""Stable-Baselines3 callback that logs readings of the belief during training."""
 
 import numpy as np
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from recurrent_laplace.errors import check_size
+from recurrent_laplace.interop._optional import optional
 from recurrent_laplace.interop.sb3 import MakePosterior, Network, from_model
+
+with optional("stable_baselines3", extra="sb3"):
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 
 class UncertaintyCallback(BaseCallback):
-    """Logs the belief of the `RecurrentPPO` that is being trained, as `belief/...`.
+    """Callback that logs readings of the belief of a `RecurrentPPO` during training, as `belief/...`.
 
-    After every `every`-th rollout its observations are replayed through the present weights, and each
-    reading's mean over steps and environments is recorded. The belief starts afresh with the rollout.
+    The observations of a rollout are replayed through the current weights, from a reset belief, and the mean
+    of each reading over steps and environments is recorded.
 
-    **Arguments:** `every`; `network` and `posterior` as for `load`; `verbose` of `BaseCallback`.
+    **Arguments:** `every`, the number of rollouts between records; `network` and `posterior` as for
+    `rl.interop.sb3.load`; `verbose` of `BaseCallback`.
 
     ```python
     model.learn(100_000, callback=rl.interop.sb3.UncertaintyCallback(every=5))

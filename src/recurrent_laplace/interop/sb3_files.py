@@ -1,89 +1,48 @@
-"""Stable-Baselines3's files, read without running anything that is in them."""
+"""Reader of Stable-Baselines3 files that executes nothing in them."""
 
 import dataclasses
 import io
 import json
 import math
 import pickle
-import re
-import zipfile
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from recurrent_laplace.interop._weights import require
+from recurrent_laplace.interop._archive import LIMIT, Archive, open_file
+from recurrent_laplace.interop._pickle import Inert, NotAllowedError, is_shape, read_pickle
+from recurrent_laplace.interop.torch_files import read_state_dict
 
-LIMIT = 2 * 1024**3
-"""Bytes that a zip may hold when unpacked."""
+MOST_SEPARATORS = 200_000
+"""Maximum number of brackets, commas and colons in a model's JSON, each up to a hundred bytes in memory."""
 
 
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The JSON part of a `model.zip`, and the policy's weights by name.
+    """Read the JSON part of a `model.zip`, and the policy's weights by name.
 
-    Pickles inside the JSON stay the text that they are, and torch reads the weights with `weights_only`.
+    Pickles inside the JSON stay text. Torch is not needed.
     """
-    with open(path, "rb") as file:
-        members = _unpack(file, str(path), ("data", "policy.pth"))
+    with open_file(path) as file:
+        archive = Archive(file, str(path))
+        for name in ("data", "policy.pth"):
+            if name not in archive.names:
+                raise ValueError(f"{path} is no model of Stable-Baselines3: it has no member {name!r}.")
+        text, weights = archive.read("data"), archive.read("policy.pth")
+    data = _read_json(text, f"{path}: its member 'data'")
+    return data, read_state_dict(weights, f"{path}: its member 'policy.pth'")
+
+
+def _read_json(text: bytes, source: str) -> dict[str, Any]:
+    if sum(text.count(separator) for separator in (b"[", b"{", b",", b":")) > MOST_SEPARATORS:
+        raise ValueError(f"{source} has more than {MOST_SEPARATORS} brackets, commas and colons.")
     try:
-        data = json.loads(members["data"])
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: its member 'data' is no JSON: {error}.") from None
+        raise ValueError(f"{source} is no JSON: {error}.") from None
     if not isinstance(data, dict):
-        raise ValueError(f"{path}: its member 'data' must be a JSON object; got {type(data).__name__}.")
-    return data, _read_weights(members["policy.pth"], f"{path}: its member 'policy.pth'")
-
-
-def _unpack(file: IO[bytes], source: str, wanted: Sequence[str]) -> dict[str, bytes]:
-    """Members of a zip, if it is whole and neither too big nor strange. Nothing is written."""
-    try:
-        archive = zipfile.ZipFile(file)
-    except Exception as error:
-        raise ValueError(f"{source} is damaged or no zip file: {error}.") from None
-    with archive:
-        for name in archive.namelist():
-            parts = PurePosixPath(name.replace("\\", "/")).parts
-            if ".." in parts or parts[:1] == ("/",):
-                raise ValueError(f"{source} has a member {name!r} that points out of it.")
-        size = sum(info.file_size for info in archive.infolist())
-        if size > LIMIT:
-            raise ValueError(
-                f"{source} would unpack to {size / 1e9:.1f} GB; at most {LIMIT / 1e9:.1f} is read."
-            )
-        missing = sorted({*wanted} - {*archive.namelist()})
-        if missing:
-            raise ValueError(f"{source} is no model of Stable-Baselines3: it has no member {missing[0]!r}.")
-        try:
-            return {name: archive.read(name) for name in wanted}
-        except Exception as error:
-            raise ValueError(f"{source} is damaged: {error}.") from None
-
-
-def _read_weights(raw: bytes, source: str) -> dict[str, np.ndarray]:
-    """A state dict, as numpy arrays of float32: the type that Stable-Baselines3 computes in."""
-    _unpack(io.BytesIO(raw), source, ())
-    torch = require("torch", extra="torch")
-    try:
-        weights = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
-    except Exception as error:
-        asked = re.search(r"GLOBAL (\S+)", str(error))
-        if asked:
-            raise ValueError(f"{source} asks for {asked[1]}, which is no weight: it was not read.") from None
-        raise ValueError(f"{source} is damaged or holds more than weights: {_first_line(error)}") from None
-    if not isinstance(weights, dict):
-        raise ValueError(f"{source} must be a dict of weights; got {type(weights).__name__}.")
-    arrays = {}
-    for name, tensor in weights.items():
-        dense = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
-        plain = dense and tensor.is_floating_point() and tensor.device.type == "cpu"
-        # Strides of zero could make much out of little.
-        if not (isinstance(name, str) and plain and tensor.numel() * tensor.element_size() <= len(raw)):
-            raise ValueError(
-                f"{source} must hold plain arrays of numbers; {str(name)[:60]!r} is something else."
-            )
-        arrays[name] = tensor.detach().float().numpy()
-    return arrays
+        raise ValueError(f"{source} must be a JSON object; got {type(data).__name__}.")
+    return data
 
 
 def _first_line(error: Exception) -> str:
@@ -92,7 +51,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Normalization:
-    """What `VecNormalize` does to an observation."""
+    """Normalisation of observations by `VecNormalize`."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -100,58 +59,57 @@ class Normalization:
     epsilon: float
 
     def __call__(self, observation: Any) -> np.ndarray:
-        """The observation in stddevs from the mean, clipped."""
+        """Standardise and clip an observation."""
         apart = (np.asarray(observation) - self.mean) / np.sqrt(self.variance + self.epsilon)
         return np.clip(apart, -self.clip, self.clip).astype(np.float32)
 
 
 def read_normalization(path: str | Path, *, trust: bool = False) -> Normalization | None:
-    """The statistics of a `vecnormalize.pkl`; None if it leaves observations as they are.
+    """Read the statistics of a `vecnormalize.pkl`; None if it does not normalise observations.
 
-    A pickle is a program. Here it gets to see stand-ins that keep what they are given and do nothing;
-    one that asks for anything else than a `VecNormalize` is made of is refused. `trust=True` runs it.
+    The pickle is read as data, with placeholders for its objects, and refused if it names classes that no
+    `VecNormalize` has. `trust=True` unpickles it with `pickle`, which executes the code in it.
     """
-    with open(path, "rb") as file:
-        if trust:
-            thing = pickle.load(file)
-        else:
-            try:
-                thing = _Unpickler(file).load()
-            except _NotAllowedError as refusal:
-                raise ValueError(
-                    f"{path} asks for {refusal}, which the statistics of a VecNormalize are not made of: it "
-                    "was not read. If you know who wrote it, trust=True unpickles it, and runs what is in it."
-                ) from None
-            except Exception as error:
-                raise ValueError(f"{path} is damaged or no pickle: {_first_line(error)}.") from None
+    with open_file(path) as file:
+        thing = _unpickle(file, path) if trust else _inspect(file, path)
     try:
         return _normalization(_state_of(thing))
     except _UnreadableError as problem:
         raise ValueError(f"{path} holds no VecNormalize that can be read: {problem}.") from None
 
 
-class _NotAllowedError(Exception):
-    """A pickle asked for this name."""
+def _unpickle(file: IO[bytes], path: str | Path) -> Any:
+    """Unpickle a file with `pickle`."""
+    try:
+        return pickle.load(file)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{path} needs {error.name}, which is not installed: what a VecNormalize needs comes with "
+            'pip install "recurrent-laplace[sb3]".'
+        ) from None
+    except Exception as error:
+        # What a pickle calls can fail in any way.
+        raise ValueError(f"{path} cannot be unpickled: {_first_line(error).rstrip('.')}.") from None
+
+
+def _inspect(file: IO[bytes], path: str | Path) -> Any:
+    """Read a pickle with placeholders for its objects."""
+    if file.seek(0, io.SEEK_END) > LIMIT:
+        raise ValueError(f"{path} must have at most {LIMIT / 1e6:.0f} MB, as statistics have.")
+    file.seek(0)
+    try:
+        return read_pickle(file.read(LIMIT), _is_allowed)
+    except NotAllowedError as refusal:
+        raise ValueError(
+            f"{path} asks for {refusal}, which the statistics of a VecNormalize are not made of: it "
+            "was not read. If you know who wrote it, trust=True unpickles it, and runs what is in it."
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged or no pickle: {_first_line(error).rstrip('.')}.") from None
 
 
 class _UnreadableError(Exception):
-    """What was found is not what it should be."""
-
-
-class _Inert:
-    """Stands for an object in a pickle: keeps what that would have been made of, and does nothing."""
-
-    origin: str
-    made_of: tuple
-    state: Any
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "_Inert":
-        inert = super().__new__(cls)
-        inert.made_of, inert.state = args, None
-        return inert
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
+    """The content of a pickle is not that of a `VecNormalize`."""
 
 
 ARRAYS = {
@@ -160,7 +118,7 @@ ARRAYS = {
     *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
     *(f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")),
 }
-"""What numpy's arrays and numbers are pickled as."""
+"""Names in pickles of NumPy's arrays and numbers."""
 
 IGNORED = (
     *("stable_baselines3.common.vec_env.", "stable_baselines3.common.running_mean_std."),
@@ -168,27 +126,21 @@ IGNORED = (
     # Spaces carry their random generators along.
     *("numpy.random._pickle.", "numpy.random._pcg64.", "numpy.random.bit_generator."),
 )
-"""Where the classes come from that a `VecNormalize` is made of beside arrays."""
+"""Prefixes of the other classes in a `VecNormalize`, which are not read."""
 
 NUMBERS = {
     f"{kind}{size}" for kind, sizes in {"f": "248", "i": "1248", "u": "1248"}.items() for size in sizes
 }
-"""Types of arrays that are read."""
+"""Dtypes of arrays that are read."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes nothing but stand-ins and Python's own lists, dicts, numbers and texts."""
-
-    def find_class(self, module: str, name: str) -> type[_Inert]:
-        origin = f"{module}.{name}"
-        if origin in ARRAYS or origin.startswith(IGNORED):
-            return type(name, (_Inert,), {"origin": origin})
-        raise _NotAllowedError(origin)
+def _is_allowed(origin: str) -> bool:
+    return origin in ARRAYS or origin.startswith(IGNORED)
 
 
 def _state_of(thing: Any) -> dict[str, Any]:
-    """The attributes of an object, or of what stands for it."""
-    state = thing.state if isinstance(thing, _Inert) else getattr(thing, "__dict__", None)
+    """Attributes of an object or of its placeholder."""
+    state = thing.state if isinstance(thing, Inert) else getattr(thing, "__dict__", None)
     if not isinstance(state, dict):
         raise _UnreadableError(f"{getattr(thing, 'origin', type(thing).__name__)} has no attributes")
     return state
@@ -213,9 +165,9 @@ def _normalization(state: dict[str, Any]) -> Normalization | None:
 
 
 def _array(value: Any) -> np.ndarray:
-    """An array or a number, from what a pickle says of it."""
+    """Array of a number, an array or its placeholder."""
     try:
-        if isinstance(value, _Inert):
+        if isinstance(value, Inert):
             value = _rebuild(value)
         if isinstance(value, (int, float, np.number, np.ndarray)):
             return np.asarray(value, np.float64)
@@ -224,7 +176,7 @@ def _array(value: Any) -> np.ndarray:
     raise _UnreadableError(f"where an array of numbers should be there is a {type(value).__name__}")
 
 
-def _rebuild(inert: _Inert) -> np.ndarray:
+def _rebuild(inert: Inert) -> np.ndarray:
     match inert.origin.rsplit(".")[-1]:
         case "_reconstruct":
             shape, dtype, column_major, raw = inert.state[-4:]
@@ -238,7 +190,7 @@ def _rebuild(inert: _Inert) -> np.ndarray:
     kind, endian = dtype.made_of[0], "=" if dtype.state is None else dtype.state[1]
     if type(kind) is not str or kind not in NUMBERS or endian not in ("<", ">", "|", "="):
         raise ValueError("its type is not one of plain numbers")
-    if type(shape) is not tuple or any(type(length) is not int for length in shape):
+    if not is_shape(shape):
         raise ValueError("its shape is no tuple of numbers")
     if len(raw) != math.prod(shape) * int(kind[1]):
         raise ValueError(f"{len(raw)} bytes do not fill shape {shape}")

@@ -1,4 +1,4 @@
-"""From the weights of a RecurrentPPO policy, and what its file says in plain text, to its networks."""
+"""Networks of a RecurrentPPO policy, from its weights and the JSON part of its file."""
 
 import dataclasses
 import re
@@ -28,32 +28,35 @@ HARMLESS = {
     *("share_features_extractor", "normalize_images", "optimizer_class", "optimizer_kwargs"),
     *("lstm_hidden_size", "n_lstm_layers", "shared_lstm", "enable_critic_lstm"),
 }
-"""Arguments of a policy that show in its weights, or that change nothing once it is trained."""
+"""Arguments of a policy that its weights show, or that have no effect after training."""
+
+LONGEST_PRINT = 100_000
+"""Maximum length of a printed array; NumPy abridges those of more than a thousand numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a file says of its policy beside the weights."""
+    """Description of a policy in the JSON part of its file."""
 
     activation: str
     discrete_observations: bool
     observation_shape: tuple[int, ...]
     action_shape: tuple[int, ...]
     bounds: tuple[np.ndarray, np.ndarray] | None
-    """Least and greatest action; None: actions are discrete."""
+    """Least and greatest action; None if actions are discrete."""
 
 
 def describe(data: Mapping[str, Any]) -> Description:
-    """Read the JSON part of a model; whatever would make the networks another function is refused.
+    """Read the description of a policy; options under which the weights mean another function are refused.
 
-    Objects that are no JSON are stored as a pickle with their attributes beside it, as text. Only the
-    text is looked at.
+    The file stores objects that are not JSON as a pickle, with their attributes beside it as text. Only the
+    text is read.
     """
     home = _object(data, "policy_class").get("__module__")
     if home != "sb3_contrib.common.recurrent.policies":
         raise ValueError(
-            f"policy_class must be one of sb3_contrib's own recurrent policies; it is from {home!r}, and "
-            "what that computes cannot be told from its weights."
+            "policy_class must be one of sb3_contrib's own recurrent policies; it is from "
+            f"{str(home)[:200]!r}, and what that computes cannot be told from its weights."
         )
     arguments = _object(data, "policy_kwargs")
     arguments = {name: value for name, value in arguments.items() if not name.startswith(":")}
@@ -72,14 +75,14 @@ def describe(data: Mapping[str, Any]) -> Description:
         raise ValueError(f"lstm_kwargs may have bias and dropout only; got {str(options)[:80]}.")
     unknown = sorted(arguments.keys() - HARMLESS)
     if unknown:
-        raise ValueError(f"policy_kwargs has {unknown[0]!r}, which is not known here.")
+        raise ValueError(f"policy_kwargs has {unknown[0][:200]!r}, which is not known here.")
     observation, action = (_object(data, name) for name in ("observation_space", "action_space"))
     sees, does = (_class(space.get(":type:")) for space in (observation, action))
     if sees not in (BOX, DISCRETE):
         raise ValueError(f"observation_space must be a Box or Discrete; got {sees}.")
     if does not in (BOX, DISCRETE):
         raise ValueError(f"action_space must be a Box or Discrete; got {does}.")
-    observation_shape, action_shape = (tuple(space.get("_shape") or ()) for space in (observation, action))
+    observation_shape, action_shape = (_shape(space) for space in (observation, action))
     if observation.get("dtype") == "uint8" and len(observation_shape) == 3:
         raise ValueError(f"observation_space must be plain numbers; got images of shape {observation_shape}.")
     return Description(
@@ -102,23 +105,31 @@ def _object(data: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _class(text: Any) -> str:
     """`gymnasium.spaces.box.Box`, from the text `<class 'gymnasium.spaces.box.Box'>`."""
-    return str(text).removeprefix("<class '").removesuffix("'>")
+    return str(text)[:200].removeprefix("<class '").removesuffix("'>")
+
+
+def _shape(space: dict[str, Any]) -> tuple[int, ...]:
+    shape = space.get("_shape") or []
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+        raise ValueError(f"the shape of a space must be a list of sizes; got {str(shape)[:80]}.")
+    return tuple(shape)
 
 
 def _bound(space: dict[str, Any], end: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An end of a Box, from what numpy prints of it."""
-    words = re.sub(r"[\[\],]", " ", str(space.get(end))).split()
+    """Bound of a Box, from the text that NumPy prints of it."""
+    text = str(space.get(end))
     try:
+        # More numbers than numpy prints need not be taken apart.
+        words = re.sub(r"[\[\],]", " ", text).split() if len(text) < LONGEST_PRINT else []
         return np.array([float(word) for word in words], np.float32).reshape(shape)
     except ValueError:
-        got = str(space.get(end))[:80]
         raise ValueError(
-            f"action_space must tell its {end!r} in numbers of shape {shape}; got {got!r}."
+            f"action_space must tell its {end!r} in numbers of shape {shape}; got {text[:80]!r}."
         ) from None
 
 
 class Head(eqx.Module):
-    """Layers with an activation between them: of the policy or the value, on the LSTM's output."""
+    """Multilayer perceptron of the policy or the value, on the output of an LSTM."""
 
     layers: tuple[Affine, ...]
     activation: str = eqx.field(static=True)
@@ -130,31 +141,31 @@ class Head(eqx.Module):
 
 
 class Policy(eqx.Module):
-    """Logits of discrete actions, or mean and log-stddev of continuous ones."""
+    """Policy head: logits of discrete actions, or mean and log-stddev of continuous ones."""
 
     head: Head
     log_stddev: Float[Array, " A"] | None
 
-    def __call__(self, z: Float[Array, " H"], seen: Any = None) -> Any:
-        del seen
+    def __call__(self, z: Float[Array, " H"], context: Any = None) -> Any:
+        del context
         out = self.head(z)
         return out if self.log_stddev is None else (out, self.log_stddev)
 
 
 class Value(eqx.Module):
-    """The expected return."""
+    """Value head: the expected return."""
 
     head: Head
 
-    def __call__(self, z: Float[Array, " H"], seen: Any = None) -> Float[Array, ""]:
-        del seen
+    def __call__(self, z: Float[Array, " H"], context: Any = None) -> Float[Array, ""]:
+        del context
         return self.head(z)[0]
 
 
 class Networks(eqx.Module):
-    """Actor and critic as RecurrentPPO has them.
+    """Actor and critic of a RecurrentPPO agent, with the heads of the policy and the value.
 
-    `critic` is an LSTM of its own, a linear layer on the observation, or None: the actor's LSTM is shared.
+    `critic` is a separate LSTM, a linear layer on the observation, or None if the actor's LSTM is shared.
     """
 
     actor: Memory
@@ -163,13 +174,13 @@ class Networks(eqx.Module):
     value: Value
 
     def init(self) -> Any:
-        """The carries before any input."""
+        """Carries before any input."""
         return self.actor.init(), self.critic.init() if isinstance(self.critic, Memory) else ()
 
     def step(
         self, carries: Any, x: Float[Array, " D"], start: Bool[Array, ""]
     ) -> tuple[Any, Any, Float[Array, ""]]:
-        """The new carries, the policy's output, and the value; `start` forgets what was before."""
+        """New carries, the policy's output, and the value; `start` resets the carries first."""
         actor, critic = select(start, self.init(), carries)
         actor, h = self.actor.step(actor, x)
         if isinstance(self.critic, Memory):
@@ -180,7 +191,7 @@ class Networks(eqx.Module):
 
 
 def convert(weights: Mapping[str, Any], description: Description) -> Networks:
-    """The networks of a state dict of `RecurrentActorCriticPolicy`; it must be of nothing else."""
+    """Convert a state dict of `RecurrentActorCriticPolicy`; refuse one with further weights."""
     extractors = sorted(name for name in weights if "features_extractor." in name)
     if extractors:
         raise ValueError(f"the features extractor must have no weights of its own; it has {extractors[0]!r}.")

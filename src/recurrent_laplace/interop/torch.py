@@ -1,4 +1,4 @@
-"""Weights from PyTorch, and back."""
+"""Conversion of recurrent modules from and to PyTorch."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ import numpy as np
 
 from recurrent_laplace.cells import GRU, LSTM, AbstractCell, Affine, Elman, Memory
 from recurrent_laplace.errors import check_choice, check_shape
-from recurrent_laplace.interop._weights import as_arrays, as_memory, as_readout, require
+from recurrent_laplace.interop._optional import require
+from recurrent_laplace.interop._weights import as_arrays, as_memory, as_readout
 
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 Layer = dict[str, jax.Array]
@@ -21,10 +22,10 @@ _BIASES = {"bias_ih", "bias_hh"}
 
 
 def from_torch(module: Any, readout: Any = None, layer: int = -1) -> Memory:
-    """The memory that a recurrent PyTorch module is. Its numbers are copied, its type is kept.
+    """Convert a recurrent PyTorch module to a `Memory`, with a copy of its weights in the same dtype.
 
     **Arguments:** `module`, an `nn.LSTM`, `nn.GRU` or `nn.RNN`, or one of their `Cell`s; `readout`, an
-    `nn.Linear` on its output; `layer`, the layer that the belief is about. Layers below it become
+    `nn.Linear` on its output; `layer`, the layer whose state has the belief. Layers below it become
     `Memory.below`, layers above it are dropped.
 
     `batch_first` makes no difference: a `Memory` takes one sequence `(T, D)`.
@@ -65,15 +66,15 @@ def from_state_dict(
     layer: int = -1,
     prefix: str = "",
 ) -> Memory:
-    """The memory in a PyTorch state dict, or in any mapping with its names. Torch is not needed.
+    """Convert a PyTorch state dict, or any mapping with its names, to a `Memory`, without torch.
 
     **Arguments:** `weights`, arrays of NumPy, JAX or torch by name, such as
     `safetensors.numpy.load_file(path)`; `kind`, one of `"lstm"`, `"gru"`, `"rnn_tanh"`, `"rnn_relu"` (None:
-    told from shapes, but for a plain RNN, whose activation they do not show); `readout`, the name of a
+    inferred from shapes, except for a plain RNN, whose activation they do not show); `readout`, the name of a
     linear layer in the same mapping; `layer`, as in `from_torch`; `prefix`, the name of the recurrent module.
 
-    Only names and shapes are checked. A GRU exported to ONNX with `linear_before_reset = 0` has the shapes
-    of this one and is another function.
+    Only names and shapes are checked. A GRU exported to ONNX with `linear_before_reset = 0` has the same
+    shapes but is another function.
 
     ```python
     shapes = {"core.weight_ih_l0": (16, 3), "core.weight_hh_l0": (16, 4), "head.weight": (2, 4)}
@@ -94,10 +95,12 @@ def from_state_dict(
 
 
 def to_torch(memory: Memory) -> tuple[Any, Any]:
-    """A PyTorch module with the memory's numbers, and its readout as an `nn.Linear`, or None.
+    """Convert a memory to a PyTorch module, and its readout to an `nn.Linear` or None.
 
-    The module is an `nn.LSTM`, `nn.GRU` or `nn.RNN` with one layer for each of the memory's. Torch has no
-    other cells, and its layers are of one kind and size: all else is refused.
+    The module is an `nn.LSTM`, `nn.GRU` or `nn.RNN` with as many layers as the memory. Torch has no other
+    cells, and its layers are of one kind and size; other memories are refused.
+
+    **Arguments:** `memory`, of `rl.LSTM`, `rl.GRU` or `rl.Elman` cells.
 
     ```python
     module, readout = rl.interop.torch.to_torch(memory)
@@ -161,7 +164,7 @@ def _with_dot(prefix: str) -> str:
 
 
 def _layers(weights: Mapping[str, Any], prefix: str) -> list[Layer]:
-    """The recurrent weights under `prefix`, by their names within a layer."""
+    """Recurrent weights under `prefix`, by their names within a layer."""
     start = _with_dot(prefix)
     names = [name.removeprefix(start) for name in weights if name.startswith(start)]
     matches = {name: match for name in names if (match := _PARAMETER.fullmatch(name))}
@@ -245,7 +248,7 @@ def _description(cell: LSTM | GRU | Elman) -> str:
 
 
 def _split(cell: LSTM | GRU | Elman) -> Layer:
-    """A cell's weights by torch's names: its second bias is zero but for a GRU's `bias_n`."""
+    """Weights of a cell by torch's names; the second bias is zero except for a GRU's `bias_n`."""
     weights = {"weight_ih": cell.weight_ih, "weight_hh": cell.weight_hh}
     if cell.bias is None:
         return weights

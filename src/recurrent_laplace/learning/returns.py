@@ -1,4 +1,4 @@
-"""Generalised advantages."""
+"""Generalised advantage estimation."""
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +11,16 @@ def advantages(
     values: Float[Array, " T1"],
     trace_decay: float,
 ) -> Float[Array, " T"]:
-    """`A_t = delta_t + discount_t lambda A_{t+1}`, `delta_t = r_t + discount_t V_{t+1} - V_t`.
+    """Generalised advantages: `A_t = delta_t + discount_t lambda A_{t+1}`.
 
-    `discounts` are zero where an episode ends; `values` has one more entry than there are rewards.
+    The temporal-difference errors are `delta_t = r_t + discount_t V_{t+1} - V_t`. `discounts` are zero where
+    an episode ends; `values` has one entry more than `rewards`.
     """
     deltas = rewards + discounts * values[1:] - values[:-1]
 
-    def back(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, discount = now
-        advantage = delta + discount * trace_decay * later
+    def step(next_advantage: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, discount = inputs
+        advantage = delta + discount * trace_decay * next_advantage
         return advantage, advantage
 
-    _, result = jax.lax.scan(back, jnp.zeros_like(deltas[0]), (deltas, discounts), reverse=True)
-    return result
+    return jax.lax.scan(step, jnp.zeros_like(deltas[0]), (deltas, discounts), reverse=True)[1]

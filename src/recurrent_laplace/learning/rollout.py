@@ -1,46 +1,28 @@
-"""An agent in a world: experience."""
+"""Rollouts of an agent in a task: experience."""
 
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
-from recurrent_laplace.learning.beliefs import draw
-from recurrent_laplace.learning.tables import with_tables
-from recurrent_laplace.models import Agent
+from recurrent_laplace.learning.beliefs import sample_belief
+from recurrent_laplace.models import Agent, Behaviour
 from recurrent_laplace.tasks import AbstractControlTask
 from recurrent_laplace.tasks.base import Problem
-
-
-class Experience(eqx.Module):
-    """One task, step by step: what was seen, what was done, and what came of it.
-
-    `previous_action` (-1 at first) and `previous_reward` are what the memory gets beside the
-    observation. `belief` is what the agent acted on, where it was asked to be kept. It and `value` have one
-    entry more: that of the input after the last step.
-    """
-
-    observation: Float[Array, "T O"]
-    previous_action: Int[Array, " T"]
-    previous_reward: Float[Array, " T"]
-    action: Int[Array, " T"]
-    log_prob: Float[Array, " T"]
-    value: Float[Array, " T1"]
-    reward: Float[Array, " T"]
-    regret: Float[Array, " T"]
-    episode_end: Bool[Array, " T"]
-    belief: AbstractBelief | None = None
+from recurrent_laplace.tasks.experience import Experience
 
 
 class Readings(eqx.Module):
-    """What the agent thought at each step, before it acted. None where a point belief has none."""
+    """Policy entropy, belief entropy and KL from the previous belief, at each step before its action.
 
-    policy_entropy: Float[Array, " T"]
-    entropy: Float[Array, " T"] | None
-    kl: Float[Array, " T"] | None
+    A point belief has neither entropy nor KL: both are None.
+    """
+
+    policy_entropy: Float[Array, "*lead"]
+    entropy: Float[Array, "*lead"] | None
+    kl: Float[Array, "*lead"] | None
 
 
 def rollout(
@@ -57,78 +39,66 @@ def rollout(
     resets: Bool[Array, " T"] | None = None,
     key: Array,
 ) -> tuple[Experience, Readings | None]:
-    """Act in one problem for `steps` steps, on the average of `samples` draws from each belief.
+    """Act in one problem for `steps` steps, on the average of `samples` samples of each belief.
 
-    Episodes that end inside the task reset neither the memory nor the previous action and reward; where
-    `resets` says so, the belief forgets everything before it takes in the input of that step.
+    Values are those of the value head at the mean of each belief: only the policy needs samples.
+    The end of an episode inside the task resets neither the memory nor the previous action and reward.
+    `resets` marks steps at which the belief returns to the prior before it takes in the step's input.
     """
-    agent = with_tables(agent, task.alphabet())
     posterior = agent.posterior
     key_reset, key_steps = jax.random.split(key)
     world, observation = task.reset(problem, key_reset)
-    mind = _init_with_room(agent, steps)
-    previous = posterior.prior() if with_readings and _has_distribution(agent) else None
-    zero = jnp.zeros((), observation.dtype)
-    # Keys and the noise of actions are made for all steps together, which takes a fraction of the time.
+    belief_state = posterior.init(capacity=steps + 1)
+    previous = posterior.prior() if with_readings and posterior.has_density else None
+    # Keys and the noise of actions are sampled for all steps together, which takes a fraction of the time.
     indices = jnp.arange(steps + 1)
     keys = jax.vmap(lambda index: jax.random.split(jax.random.fold_in(key_steps, index), 3))(indices)
     key_beliefs, key_actions, key_worlds = keys[:, 0], keys[:, 1], keys[:, 2]
-    whims = jax.vmap(lambda key: jax.random.gumbel(key, (agent.actions,), posterior.memory.dtype))(
+    gumbel_noise = jax.vmap(lambda key: jax.random.gumbel(key, (agent.actions,), posterior.memory.dtype))(
         key_actions
     )
 
-    def step(now, random):
-        world, mind, previous, observation, action, reward = now
-        index, key_belief, whim, key_world = random
-        x, seen = agent.embed(observation, action, reward)
+    def step(carry, inputs):
+        world, belief_state, previous, observation, action, reward = carry
+        index, key_belief, noise, key_world = inputs
+        x, embedded = agent.embed(observation, action, reward)
         reset = False if resets is None else resets[jnp.minimum(index, steps - 1)]
-        mind, belief = posterior.update(mind, x, reset)
-        seen = agent.seen(seen, posterior.memory.hidden(posterior.carry(mind)))
-        behaviour = agent.behave(draw(belief, samples, key=key_belief), seen, policy=policy)
-        # With Gumbel's noise the largest is a draw from the policy.
-        choice = jnp.argmax(behaviour.logits if greedy else behaviour.logits + whim)
-        readings = _readings(belief, previous, behaviour.entropy()) if with_readings else None
+        belief_state, inference = posterior.infer_step(belief_state, x, reset)
+        belief = inference.belief
+        context = agent.head_context(embedded, inference.trace.hidden)
+        logits = agent.logits(sample_belief(belief, samples, key=key_belief), context, policy=policy)
+        # Gumbel-max: the argmax of noisy logits is a sample of the policy.
+        choice = jnp.argmax(logits if greedy else logits + noise)
+        statistics = None
+        if previous is not None:
+            statistics, previous = (belief.entropy(), belief.kl(previous)), belief
         new_world, outcome = task.step(problem, world, choice, key_world)
-        record = Experience(
-            observation=observation,
-            previous_action=action,
-            previous_reward=reward,
-            action=choice,
-            log_prob=behaviour.log_prob(choice),
-            value=behaviour.value,
-            reward=outcome.reward,
-            regret=outcome.regret,
-            episode_end=outcome.terminated | outcome.truncated,
-            belief=belief if with_beliefs else None,
-        )
-        previous = belief if previous is not None else None
-        then = (new_world, mind, previous, outcome.observation, choice, outcome.reward)
-        return then, (record, readings)
+        record = (observation, action, reward, choice, outcome, logits, statistics)
+        kept = (belief.mean, context, belief if with_beliefs else None)
+        next_carry = (new_world, belief_state, previous, outcome.observation, choice, outcome.reward)
+        return next_carry, (record, kept)
 
-    start = (world, mind, previous, observation, jnp.array(-1), zero)
-    # One step more than is kept: its value is that of the input after the last step.
-    _, (record, readings) = jax.lax.scan(step, start, (indices, key_beliefs, whims, key_worlds))
-    whole = lambda r: (r.value, r.belief)  # noqa: E731
-    kept = whole(record)
-    record, readings = jax.tree.map(lambda leaf: leaf[:-1], (record, readings))
-    return eqx.tree_at(whole, record, kept, is_leaf=lambda leaf: leaf is None), readings
-
-
-def _has_distribution(agent: Agent) -> bool:
-    x = jnp.zeros(agent.posterior.memory.input_size or 0)
-    _, belief = jax.eval_shape(lambda: agent.posterior.update(agent.posterior.init(), x))
-    return isinstance(belief, AbstractGaussian)
-
-
-def _init_with_room(agent: Agent, steps: int):
-    """The first state of mind; one that keeps all history gets room for it."""
-    posterior = agent.posterior
-    if getattr(posterior, "window", 1) is None:
-        return posterior.init(capacity=steps + 1)  # pyright: ignore[reportCallIssue]
-    return posterior.init()
-
-
-def _readings(belief: AbstractBelief, previous: AbstractBelief | None, policy_entropy: Array) -> Readings:
-    if previous is None:
-        return Readings(policy_entropy, None, None)
-    return Readings(policy_entropy, belief.entropy(), belief.kl(previous))
+    start = (world, belief_state, previous, observation, jnp.array(-1), jnp.zeros((), observation.dtype))
+    # One step more than is recorded: its value is the bootstrap, that of the input after the last step.
+    _, (record, kept) = jax.lax.scan(step, start, (indices, key_beliefs, gumbel_noise, key_worlds))
+    means, contexts, beliefs = kept
+    values = agent.value_head(means, contexts)[:, 0]
+    record = jax.tree.map(lambda leaf: leaf[:-1], record)
+    observation, previous_action, previous_reward, action, outcome, logits, statistics = record
+    behaviour = Behaviour(logits, values[:-1])
+    experience = Experience(
+        observation=observation,
+        previous_action=previous_action,
+        previous_reward=previous_reward,
+        action=action,
+        log_prob=behaviour.log_prob(action),
+        value=values,
+        reward=outcome.reward,
+        regret=outcome.regret,
+        episode_end=outcome.terminated | outcome.truncated,
+        belief=beliefs,
+    )
+    if not with_readings:
+        return experience, None
+    entropy, kl = (None, None) if statistics is None else statistics
+    return experience, Readings(behaviour.entropy(), entropy, kl)

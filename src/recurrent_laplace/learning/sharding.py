@@ -1,4 +1,4 @@
-"""The tasks of a batch, or the seeds of a run, shared out among devices."""
+"""Sharding of the tasks of a batch, or of the seeds of a run, over a mesh of devices."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
@@ -12,75 +12,73 @@ Tree = TypeVar("Tree")
 Result = TypeVar("Result")
 
 TASKS = "tasks"
-"""Name of a mesh's only axis."""
-COPIED = PartitionSpec()
-"""All of it on every device."""
-SHARED = PartitionSpec(TASKS)
-"""A share of the leading axis, that of tasks, on each device."""
-SHARED_SECOND = PartitionSpec(None, TASKS)
-"""The same where another axis comes first, that of draws or of updates."""
+"""Name of the only axis of a mesh."""
+REPLICATED = PartitionSpec()
+"""A full copy on every device."""
+SHARDED = PartitionSpec(TASKS)
+"""The leading axis, that of tasks or of seeds, sharded."""
+SHARDED_SECOND = PartitionSpec(None, TASKS)
+"""The second axis sharded, after an axis of samples or of updates."""
 
-Shared = Literal["tasks", "seeds"]
-"""What devices have their shares of: the tasks of a batch, or the seeds of a run."""
+ShardedAxis = Literal["tasks", "seeds"]
+"""Axis that is sharded: the tasks of a batch, or the seeds of a run."""
 
 
 def checked_mesh(mesh: Mesh | None) -> Mesh | None:
-    """The same devices as a mesh that can be used here, whatever `jax.make_mesh` took for its axis."""
+    """The same devices with an automatic axis, which `jax.make_mesh` may have made explicit."""
     if mesh is not None and mesh.axis_names != (TASKS,):
         raise ValueError(f"mesh must have one axis, named {TASKS!r}; got {mesh.axis_names}.")
     return None if mesh is None else Mesh(mesh.devices, (TASKS,), axis_types=(AxisType.Auto,))
 
 
-def on_shares(
+def shard_over_mesh(
     function: Callable[..., Result],
     mesh: Mesh | None,
-    given: tuple[PartitionSpec, ...],
-    result: Any = SHARED,
+    in_specs: tuple[PartitionSpec, ...],
+    out_specs: Any = SHARDED,
 ) -> Callable[..., Result]:
-    """`function` on every device, for its share; without a mesh, on one for all.
-
-    `given` says of each argument how the devices have it, `result` of what is returned.
-    """
+    """`jax.shard_map` of a function; the function itself without a mesh."""
     if mesh is None:
         return function
-    # The check wants to be told in every loop which carries begin as constants and end as shares.
-    return jax.shard_map(function, mesh=mesh, in_specs=given, out_specs=result, check_vma=False)
+    # The check would need an annotation in every loop whose carry starts replicated and ends sharded.
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
-def joined_shares(tree: Tree) -> Tree:
-    """Means over all tasks from those over equal shares; what must be true must be true of each."""
+def mean_over_shards(tree: Tree) -> Tree:
+    """Means over all tasks from those over equal shards; booleans are true if true on every shard."""
 
-    def join(leaf: Array) -> Array:
+    def reduce(leaf: Array) -> Array:
         if leaf.dtype == bool:
             return jax.lax.pmin(leaf.astype(jnp.int32), TASKS).astype(bool)
         return jax.lax.pmean(leaf, TASKS)
 
-    return jax.tree.map(join, tree)
+    return jax.tree.map(reduce, tree)
 
 
-def compiled(
-    function: Callable[..., Result], mesh: Mesh | None, given: Any, result: Any
+def jit_on_mesh(
+    function: Callable[..., Result], mesh: Mesh | None, in_specs: Any, out_specs: Any
 ) -> jax.stages.Wrapped:
-    """`jit`, with the first argument given away; `given` and `result` say where things are on a mesh."""
+    """`jax.jit` with the first argument donated; the partition specs apply where there is a mesh."""
     if mesh is None:
         return jax.jit(function, donate_argnums=0)
 
-    def places(specs: Any) -> Any:
-        return jax.tree.map(
-            lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda one: isinstance(one, PartitionSpec)
-        )
+    def shardings(specs: Any) -> Any:
+        is_spec = lambda leaf: isinstance(leaf, PartitionSpec)  # noqa: E731
+        return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=is_spec)
 
-    return jax.jit(function, donate_argnums=0, in_shardings=places(given), out_shardings=places(result))
-
-
-def copied(mesh: Mesh) -> NamedSharding:
-    """All of it on every device of a mesh."""
-    return NamedSharding(mesh, COPIED)
+    return jax.jit(
+        function, donate_argnums=0, in_shardings=shardings(in_specs), out_shardings=shardings(out_specs)
+    )
 
 
-def check_shares(batch: int, minibatches: int, devices: int) -> None:
-    """Refuse a batch that cannot be shared out evenly."""
-    share = batch // minibatches
-    if share % devices:
-        each = f"each of the {minibatches} minibatches" if minibatches > 1 else "a batch"
-        raise ValueError(f"devices must divide the {share} tasks of {each}; got {devices} in all.")
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The sharding that puts a full copy on every device of a mesh."""
+    return NamedSharding(mesh, REPLICATED)
+
+
+def check_shards(batch: int, minibatches: int, devices: int) -> None:
+    """Refuse minibatches that cannot be divided into equal shards."""
+    tasks = batch // minibatches
+    if tasks % devices:
+        which = f"each of the {minibatches} minibatches" if minibatches > 1 else "a batch"
+        raise ValueError(f"devices must divide the {tasks} tasks of {which}; got {devices} in all.")

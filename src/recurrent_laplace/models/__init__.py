@@ -1,9 +1,14 @@
-"""From a belief to behaviour."""
+"""Agents and regressors that act on a belief, and the configurations that build them."""
 
 from recurrent_laplace.models.agent import Agent as Agent
 from recurrent_laplace.models.agent import Behaviour as Behaviour
 from recurrent_laplace.models.config import AgentConfig as AgentConfig
-from recurrent_laplace.models.config import PosteriorConfig as PosteriorConfig
 from recurrent_laplace.models.posterior import with_posterior as with_posterior
+from recurrent_laplace.models.posterior_config import AbstractPosteriorConfig as AbstractPosteriorConfig
+from recurrent_laplace.models.posterior_config import LaplaceConfig as LaplaceConfig
+from recurrent_laplace.models.posterior_config import PointConfig as PointConfig
+from recurrent_laplace.models.posterior_config import PosteriorConfig as PosteriorConfig
+from recurrent_laplace.models.posterior_config import VariationalConfig as VariationalConfig
+from recurrent_laplace.models.posterior_config import register_posterior as register_posterior
 from recurrent_laplace.models.regressor import Prediction as Prediction
 from recurrent_laplace.models.regressor import Regressor as Regressor

@@ -1,4 +1,4 @@
-"""An agent that acts on its belief."""
+"""Recurrent agent whose policy and value depend on its belief."""
 
 from typing import Literal
 
@@ -7,64 +7,100 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from recurrent_laplace.models.config import AgentConfig, PosteriorConfig
-from recurrent_laplace.models.mlp import Embedder, Head
-from recurrent_laplace.models.posterior import make_memory, make_posterior
+from recurrent_laplace.models.config import AgentConfig, PolicyInput
+from recurrent_laplace.models.initialization import flax_initialized
+from recurrent_laplace.models.layers import AbstractEmbedder, AbstractHead, Embedder, Head
+from recurrent_laplace.models.posterior import make_memory
+from recurrent_laplace.models.posterior_config import AbstractPosteriorConfig
 from recurrent_laplace.posterior import AbstractPosterior
 
 POLICY_GAIN = 0.01
-"""The first policy is close to uniform."""
+"""Gain of the last policy layer at initialisation: the initial policy is close to uniform."""
 
 
 class Behaviour(eqx.Module):
-    """What the heads say, averaged over draws of the belief: action logits, and the value."""
+    """Policy and value of an agent, averaged over samples from the belief.
+
+    **Arguments:** `logits` of the actions, of shape `(*leading, A)`; `value` of shape `leading`.
+
+    ```python
+    behaviour = rl.Behaviour(logits=jnp.zeros(4), value=jnp.zeros(()))
+    behaviour.log_prob(jnp.array(2)), behaviour.entropy()  # -log(4), log(4)
+    ```
+    """
 
     logits: Float[Array, "*lead A"]
     value: Float[Array, "*lead"]
 
     def log_prob(self, action: Int[Array, "*lead"]) -> Float[Array, "*lead"]:
-        """Log-probability of an action."""
+        """Log-probability of actions."""
         log_probs = jax.nn.log_softmax(self.logits)
         return jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
 
     def entropy(self) -> Float[Array, "*lead"]:
-        """Entropy of the policy in nats, exactly."""
+        """Entropy of the policy in nats."""
         log_probs = jax.nn.log_softmax(self.logits)
         return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
 
 
 class Agent(eqx.Module):
-    """Embedders, a memory, a posterior over its features, and heads on draws from it.
+    """Agent with embedders, a memory, a posterior over its features, and heads on samples from it.
+
+    `Agent.init` makes one from a configuration.
+
+    **Arguments:**
+
+    - `observation_embedder`, `action_embedder`, `reward_embedder`: embedders of the observation, the previous
+      action and the previous reward, whose outputs together are the input of the memory.
+    - `posterior`: posterior over the features of the memory, which it contains.
+    - `policy_head`, `value_head`: heads of the policy's logits and of the value.
+    - `reward_head`: head of the reward of each action, or None.
+    - `actions`: number of actions.
+    - `policy_input`: input of the heads: `"belief"`, `"belief_and_observation"` or `"belief_and_hidden"`.
 
     ```python
-    agent = rl.Agent.init(rl.AgentConfig(), rl.PosteriorConfig(kind="laplace"), observation_size=10,
-                          actions=4, policy_input="belief_and_observation", key=jax.random.key(0))
-    x, seen = agent.embed(observation, previous_action, previous_reward)
+    agent = rl.Agent.init(
+        rl.AgentConfig(), rl.LaplaceConfig(),
+        observation_size=10, actions=4, policy_input="belief_and_observation", key=jax.random.key(0),
+    )
+    x, embedded = agent.embed(jnp.ones(10), jnp.array(-1), jnp.array(0.0))
+    state, belief = agent.posterior.update(agent.posterior.init(), x)
+    behaviour = agent.behave(belief.sample(jax.random.key(1), (10,)), embedded)
     ```
     """
 
-    observation_embedder: Embedder
-    action_embedder: Embedder
-    reward_embedder: Embedder
+    observation_embedder: AbstractEmbedder
+    action_embedder: AbstractEmbedder
+    reward_embedder: AbstractEmbedder
     posterior: AbstractPosterior
-    policy_head: Head
-    value_head: Head
-    reward_head: Head | None
+    policy_head: AbstractHead
+    value_head: AbstractHead
+    reward_head: AbstractHead | None
     actions: int = eqx.field(static=True)
-    policy_input: str = eqx.field(static=True)
+    policy_input: PolicyInput = eqx.field(static=True)
 
     @classmethod
     def init(
         cls,
         config: AgentConfig,
-        posterior: PosteriorConfig,
+        posterior: AbstractPosteriorConfig,
         *,
         observation_size: int,
         actions: int,
-        policy_input: Literal["belief", "belief_and_observation", "belief_and_hidden"],
+        policy_input: PolicyInput,
         key: Array,
     ) -> "Agent":
-        """A freshly initialised agent; `policy_input` holds unless the configuration has its own."""
+        """Initialise an agent.
+
+        **Arguments:**
+
+        - `config`: sizes of the network.
+        - `posterior`: configuration of the posterior on its memory.
+        - `observation_size`: length of an observation.
+        - `actions`: number of actions.
+        - `policy_input`: input of the heads, unless `config.policy_input` overrides it.
+        - `key`: random key for the initial weights.
+        """
         if config.policy_input != "task":
             policy_input = config.policy_input
         keys = iter(jax.random.split(key, 8))
@@ -74,7 +110,7 @@ class Agent(eqx.Module):
         ]
         embedding_size = config.embedding_sizes[-1]
         memory = make_memory(config, 3 * embedding_size, key=next(keys))
-        seen = {
+        context_size = {
             "belief": 0,
             "belief_and_observation": embedding_size,
             "belief_and_hidden": config.hidden_size,
@@ -82,7 +118,7 @@ class Agent(eqx.Module):
 
         def head(output_size: int, last_gain: float = 1.0) -> Head:
             return Head.init(
-                config.features + seen,
+                config.features + context_size,
                 config.head_sizes,
                 output_size,
                 layer_norm=config.layer_norm,
@@ -90,57 +126,72 @@ class Agent(eqx.Module):
                 key=next(keys),
             )
 
-        return cls(
+        agent = cls(
             *embedders,
-            posterior=make_posterior(posterior, memory, key=next(keys)),
+            posterior=posterior.build(memory, key=next(keys)),
             policy_head=head(actions, POLICY_GAIN),
             value_head=head(1),
             reward_head=head(actions) if config.reward_model else None,
             actions=actions,
             policy_input=policy_input,
         )
+        if config.initialization == "pytorch":
+            return agent
+        agent = flax_initialized(agent, key=jax.random.fold_in(key, 0))
+        return eqx.tree_at(
+            lambda agent: agent.policy_head.mlp.layers[-1].weight, agent, replace_fn=lambda w: POLICY_GAIN * w
+        )
 
     def embed(
         self, observation: Float[Array, "*lead O"], action: Int[Array, "*lead"], reward: Float[Array, "*lead"]
     ) -> tuple[Float[Array, "*lead D"], Float[Array, "*lead E"]]:
-        """The memory's input, from observation, previous action (-1: none) and previous reward.
+        """Input of the memory, and the embedded observation, which is a part of it.
 
-        The second result is the embedded observation alone.
+        `action` and `reward` are the previous ones; at the first step, -1 and 0.
         """
-        seen = self.observation_embedder(observation)
+        embedded = self.observation_embedder(observation)
         parts = (
-            seen,
-            self.action_embedder(jax.nn.one_hot(action, self.actions, dtype=seen.dtype)),
+            embedded,
+            self.action_embedder(jax.nn.one_hot(action, self.actions, dtype=embedded.dtype)),
             self.reward_embedder(reward[..., None]),
         )
-        return jnp.concatenate(parts, axis=-1), seen
+        return jnp.concatenate(parts, axis=-1), embedded
 
-    def seen(
+    def head_context(
         self, observation: Float[Array, "*lead E"], hidden: Float[Array, "*lead H"]
     ) -> Float[Array, "*lead C"] | None:
-        """What the heads see beside the belief, of the embedded observation and the hidden state."""
+        """Further input of the heads, by `policy_input`: embedded observation, hidden state or None."""
         match self.policy_input:
             case "belief":
                 return None
             case "belief_and_observation":
                 return observation
-            case _:
+            case "belief_and_hidden":
                 return hidden
+
+    def logits(
+        self,
+        z: Float[Array, "S *lead F"],
+        context: Float[Array, "*lead C"] | None,
+        *,
+        policy: Literal["average", "mixture"] = "average",
+    ) -> Float[Array, "*lead A"]:
+        """Logits of the policy, averaged over samples `z` from the belief.
+
+        `policy="average"` averages logits, `"mixture"` probabilities.
+        """
+        logits = self.policy_head(z, context)
+        if policy == "mixture":
+            return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0) - jnp.log(z.shape[0])
+        return jnp.mean(logits, axis=0)
 
     def behave(
         self,
         z: Float[Array, "S *lead F"],
-        seen: Float[Array, "*lead C"] | None,
+        context: Float[Array, "*lead C"] | None,
         *,
         policy: Literal["average", "mixture"] = "average",
     ) -> Behaviour:
-        """The policy and the value of draws from the belief.
-
-        `policy="average"` averages logits, `"mixture"` probabilities.
-        """
-        logits = self.policy_head(z, seen)
-        if policy == "mixture":
-            logits = jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0) - jnp.log(z.shape[0])
-        else:
-            logits = jnp.mean(logits, axis=0)
-        return Behaviour(logits, jnp.mean(self.value_head(z, seen)[..., 0], axis=0))
+        """Policy (see `logits`) and value, averaged over samples `z` from the belief."""
+        value = jnp.mean(self.value_head(z, context)[..., 0], axis=0)
+        return Behaviour(self.logits(z, context, policy=policy), value)

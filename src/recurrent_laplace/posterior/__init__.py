@@ -1,7 +1,8 @@
-"""Layer 3: from a memory to a belief."""
+"""Posteriors over the features of a memory: Laplace, variational and point; predictions from them."""
 
 from recurrent_laplace.posterior.base import AbstractPosterior as AbstractPosterior
 from recurrent_laplace.posterior.cost import Cost as Cost
+from recurrent_laplace.posterior.inference import Inference as Inference
 from recurrent_laplace.posterior.info import Info as Info
 from recurrent_laplace.posterior.laplace import LaplacePosterior as LaplacePosterior
 from recurrent_laplace.posterior.point import PointPosterior as PointPosterior

@@ -1,4 +1,4 @@
-"""Running sums that do not drift, and windows over the past."""
+"""Compensated running sums, and ring buffers of recent inputs."""
 
 import equinox as eqx
 import jax
@@ -7,9 +7,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class RunningSum(eqx.Module):
-    """A sum and the rounding error it has gathered (Knuth's two-sum).
+    """Compensated sum: the total and its accumulated rounding error (Knuth's two-sum).
 
-    Plain float32 stalls once the sum is a hundred thousand times its terms.
+    A plain float32 sum stalls once it is a hundred thousand times its terms.
     """
 
     total: Float[Array, "..."]
@@ -17,51 +17,52 @@ class RunningSum(eqx.Module):
 
     @classmethod
     def start(cls, value: Float[Array, "..."]) -> "RunningSum":
-        """A sum that holds `value`."""
+        """Sum that starts at `value`."""
         return cls(value, jnp.zeros_like(value))
 
     def value(self) -> Float[Array, "..."]:
-        """The sum, with what was lost put back."""
+        """Sum corrected by the accumulated rounding error."""
         return self.total + self.lost
 
     def add(self, term: Float[Array, "..."]) -> "RunningSum":
-        """The sum with one more term."""
+        """Add a term."""
         total = self.total + term
-        took = total - self.total
-        lost = (self.total - (total - took)) + (term - took)
+        added = total - self.total
+        lost = (self.total - (total - added)) + (term - added)
         return RunningSum(total, self.lost + lost)
 
-    def relax(self, keep: float, rest: Float[Array, "..."]) -> "RunningSum":
-        """`keep` of the sum and `1 - keep` of `rest`."""
-        if keep == 1:
+    def relax(self, keep: float | Float[Array, ""], rest: Float[Array, "..."]) -> "RunningSum":
+        """Interpolate to `keep * sum + (1 - keep) * rest`."""
+        if isinstance(keep, float) and keep == 1:
             return self
         return RunningSum(keep * self.total, keep * self.lost).add((1 - keep) * rest)
 
 
 class Window(eqx.Module):
-    """A ring of the last projected inputs, for use one step at a time."""
+    """Ring buffer of the most recent projected inputs."""
 
-    projected: Float[Array, "W G"]
-    count: Int[Array, ""]
+    projected: Float[Array, "*lead W G"]
+    count: Int[Array, "*lead"]
 
     @classmethod
     def start(cls, size: int, like: jax.ShapeDtypeStruct) -> "Window":
-        """An empty ring for inputs of the shape of `like`."""
+        """Empty buffer for `size` inputs of the shape and type of `like`."""
         return cls(jnp.zeros((size, *like.shape), like.dtype), jnp.zeros((), jnp.int32))
 
     @property
     def size(self) -> int:
-        """How many inputs the ring holds at most."""
-        return self.projected.shape[0]
+        """Capacity of the buffer."""
+        return self.projected.shape[-2]
 
     def push(self, projected: Float[Array, " G"]) -> "Window":
-        """The ring with one more input, in the place of the oldest."""
+        """Insert an input, in place of the oldest if the buffer is full."""
         return Window(self.projected.at[self.count % self.size].set(projected), self.count + 1)
 
     def valid(self) -> Bool[Array, " W"]:
-        """Which places hold an input."""
+        """Mask of the slots that hold an input."""
         return jnp.arange(self.size) < self.count
 
     def doubled(self) -> "Window":
-        """The same inputs with twice the room; right only while the ring has not wrapped."""
-        return Window(jnp.concatenate([self.projected, jnp.zeros_like(self.projected)]), self.count)
+        """Double the capacity; valid only before the buffer has wrapped around."""
+        projected = jnp.concatenate([self.projected, jnp.zeros_like(self.projected)], axis=-2)
+        return Window(projected, self.count)

@@ -1,11 +1,13 @@
-"""Memory in, belief out."""
+"""Interface of posteriors: from the inputs of a memory to beliefs over its features."""
 
 import abc
+import warnings
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.cells import Memory
@@ -14,105 +16,137 @@ from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.errors import check_shape
 from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.posterior.cost import Cost
+from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
 
 State = Any
 
 
 class AbstractPosterior(eqx.Module):
-    """A belief over the features of a memory, after every input.
+    """Interface of a posterior over the features of a memory, given the inputs so far.
 
-    `update` is the online way, one input at a time; `unroll` is the fast way, a whole sequence at
-    once; they agree. `update_info` and `unroll_info` return an `Info` as well.
+    Callers use `update` for one input and `unroll` for a sequence, which agree. `infer_step` and `infer`
+    return diagnostics and the memory's trace too (an `Inference`). All four check shapes and are compiled. A
+    subclass has a field `memory`, implements `prior`, `init`, `compute_step`, `compute` and `cost`, and
+    overrides `has_density` and `grows` where their defaults do not hold; `examples/add_a_posterior.py` is a
+    complete one.
+
+    ```python
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(3, 8, key=jax.random.key(0))))
+    state, belief = posterior.update(posterior.init(), jnp.ones(3))
+    beliefs = posterior.unroll(jnp.ones((5, 3)))
+    posterior.consecutive_kl(beliefs)  # (5,)
+    ```
     """
 
     memory: eqx.AbstractVar[Memory]
 
+    # Capabilities
+
+    @property
+    def has_density(self) -> bool:
+        """Whether beliefs have a density, and so an entropy and divergences; point beliefs do not."""
+        return True
+
+    @property
+    def covariance_has_gradient(self) -> bool:
+        """Whether the covariances of beliefs have gradients; if not, only the means have."""
+        return True
+
+    @property
+    def grows(self) -> bool:
+        """Whether a state stores every input, so that `capacity` and `with_room` apply."""
+        return False
+
+    def capacity(self, state: State) -> int | None:
+        """Number of inputs that `state` has room for, or None if states do not grow.
+
+        `state` may have leading axes, here and in `with_room`.
+        """
+        return None
+
+    def with_room(self, state: State) -> State:
+        """Grow `state` if it is full. Never traced, since shapes may change."""
+        return state
+
+    # To be implemented by subclasses
+
     @abc.abstractmethod
     def prior(self) -> AbstractBelief:
-        """q_0, the belief before any input."""
+        """Belief q_0 before any input."""
 
     @abc.abstractmethod
-    def init(self) -> State:
-        """The state before any input."""
+    def init(self, capacity: int | None = None) -> State:
+        """State before any input, with room for `capacity` inputs if states grow."""
 
     @abc.abstractmethod
-    def carry(self, state: State) -> Carry:
-        """The carry of the memory in a state."""
+    def compute_step(self, state: State, x: Array, reset: Bool[Array, ""]) -> tuple[State, Inference]:
+        """Implement `infer_step`: traced, with checked arguments."""
 
     @abc.abstractmethod
-    def _update(self, state: State, x: Array, reset: Bool[Array, ""]) -> tuple[State, AbstractBelief, Info]:
-        """`update_info`, traced."""
-
-    @abc.abstractmethod
-    def _unroll(
-        self, inputs: Float[Array, "T D"], resets: Array | None
-    ) -> tuple[Trace, AbstractBelief, Info]:
-        """`unroll_trace`, traced."""
-
-    def _unroll_again(
-        self, inputs: Float[Array, "T D"], known: AbstractBelief
-    ) -> tuple[Trace, AbstractBelief, Info]:
-        """`unroll_again`, traced. Worth writing where a belief has costly parts."""
-        return self._unroll(inputs, None)
-
-    def _with_room(self, state: State) -> State:
-        """The state, with room for one more input where it grows."""
-        return state
+    def compute(
+        self, inputs: Float[Array, "T D"], resets: Bool[Array, " T"] | None, reuse: AbstractBelief | None
+    ) -> Inference:
+        """Implement `infer`: traced, with checked arguments. It may ignore `reuse`, which only saves time."""
 
     @abc.abstractmethod
     def cost(self, steps: int, batch: int = 1) -> Cost:
-        """What `unroll` of `batch` sequences of `steps` inputs will cost."""
+        """Estimated cost of `unroll` for `batch` sequences of `steps` inputs."""
+
+    # To be called
 
     def update(
         self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
     ) -> tuple[State, AbstractBelief]:
-        """Consume one input of shape `(D,)`; `reset` forgets everything before it first."""
-        state, belief, _ = self.update_info(state, x, reset)
-        return state, belief
-
-    def update_info(
-        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
-    ) -> tuple[State, AbstractBelief, Info]:
-        """`update`, and an `Info` about the belief."""
-        check_shape("x", x, (self.memory.input_size or "D",))
-        return _compiled_update(self, self._with_room(state), x, reset)
+        """Consume one input of shape `(D,)`; `reset` returns to the initial state first."""
+        state, inference = self.infer_step(state, x, reset)
+        return state, inference.belief
 
     def unroll(self, inputs: Array, resets: Array | None = None) -> AbstractBelief:
-        """Consume inputs of shape `(T, D)`: the belief after each, with a leading axis of time.
+        """Consume inputs of shape `(T, D)` and return the belief after each, with a leading time axis.
 
-        `resets`, booleans of shape `(T,)`, act before the input of their step.
+        `resets` are booleans of shape `(T,)`; a reset applies before the input of its step.
         """
-        return self.unroll_info(inputs, resets)[0]
+        return self.infer(inputs, resets).belief
 
-    def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
-        """`unroll`, and an `Info` with a leading axis of time."""
-        _, beliefs, info = self.unroll_trace(inputs, resets)
-        return beliefs, info
+    def infer_step(
+        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
+    ) -> tuple[State, Inference]:
+        """Consume one input like `update`, and return diagnostics and the memory's trace with the belief."""
+        check_shape("x", x, (self.memory.input_size or "D",))
+        if self.grows and not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(state)):
+            state = self.with_room(state)
+        return _compiled_step(self, state, x, reset)
 
-    def unroll_trace(self, inputs: Array, resets: Array | None = None) -> tuple[Trace, AbstractBelief, Info]:
-        """`unroll_info`, and the memory's own `Trace`: for heads that see more than the belief."""
+    def infer(
+        self, inputs: Array, resets: Array | None = None, reuse: AbstractBelief | None = None
+    ) -> Inference:
+        """Consume inputs like `unroll`, and return diagnostics and the memory's trace with the beliefs.
+
+        `reuse`: beliefs already computed for the same inputs and weights, for example in a rollout. Their
+        costly parts are not computed again; values and gradients are the same.
+        """
         check_shape("inputs", inputs, ("T", self.memory.input_size or "D"))
         if inputs.shape[0] == 0:
             raise ValueError("inputs must hold at least one step; got none.")
         if resets is not None:
             check_shape("resets", resets, (inputs.shape[0],))
-        return _compiled_unroll(self, inputs, resets)
-
-    def unroll_again(
-        self, inputs: Float[Array, "T D"], known: AbstractBelief
-    ) -> tuple[Trace, AbstractBelief, Info]:
-        """`unroll_trace` where the beliefs after these inputs, with these very weights, are `known`.
-
-        Values and gradients are those of `unroll_trace`; what is costly about a belief is taken from there
-        and not computed a second time. Right after acting, a loss has its beliefs for the price of a point.
-        """
-        check_shape("inputs", inputs, ("T", self.memory.input_size or "D"))
-        check_shape("known.mean", known.mean, (inputs.shape[0], self.memory.feature_size))
-        return _compiled_unroll_again(self, inputs, jax.lax.stop_gradient(known))
+        if reuse is not None:
+            check_shape("reuse.mean", reuse.mean, (inputs.shape[0], self.memory.feature_size))
+        return _compiled(self, inputs, resets, jax.lax.stop_gradient(reuse))
 
     def consecutive_kl(self, beliefs: AbstractBelief, resets: Array | None = None) -> Float[Array, " T"]:
-        """`KL(q_t || stop(q_{t-1}))` for t = 1 .. T; the first, and after a reset, from the prior."""
+        """KL divergences between consecutive beliefs, `KL(q_t || stop(q_{t-1}))` for t = 1 .. T.
+
+        The prior takes the place of q_{t-1} at t = 1 and at resets.
+        """
+        return beliefs.kl(self.previous_beliefs(beliefs, resets))
+
+    def previous_beliefs(self, beliefs: AbstractBelief, resets: Array | None = None) -> AbstractBelief:
+        """Beliefs q_0 .. q_{T-1} before those of `beliefs`, without gradients.
+
+        The prior q_0 comes first, and at resets.
+        """
         check_shape("beliefs.mean", beliefs.mean, ("T", self.memory.feature_size))
         first = jax.tree.map(lambda leaf: leaf[None], self.prior())
         previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
@@ -121,54 +155,88 @@ class AbstractPosterior(eqx.Module):
             previous = jax.vmap(select)(
                 resets, jax.tree.map(lambda a: jnp.repeat(a, len(beliefs), 0), first), previous
             )
-        return beliefs.kl(jax.lax.stop_gradient(previous))
+        return jax.lax.stop_gradient(previous)
+
+    # Deprecated names
+
+    def update_info(
+        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
+    ) -> tuple[State, AbstractBelief, Info]:
+        """Deprecated: use `infer_step`."""
+        warn_deprecated("update_info", "infer_step(state, x, reset)")
+        state, inference = self.infer_step(state, x, reset)
+        return state, inference.belief, inference.info
+
+    def unroll_info(self, inputs: Array, resets: Array | None = None) -> tuple[AbstractBelief, Info]:
+        """Deprecated: use `infer`."""
+        warn_deprecated("unroll_info", "infer(inputs, resets)")
+        inference = self.infer(inputs, resets)
+        return inference.belief, inference.info
+
+    def unroll_trace(self, inputs: Array, resets: Array | None = None) -> tuple[Trace, AbstractBelief, Info]:
+        """Deprecated: use `infer`."""
+        warn_deprecated("unroll_trace", "infer(inputs, resets)")
+        inference = self.infer(inputs, resets)
+        return inference.trace, inference.belief, inference.info
+
+    def unroll_again(self, inputs: Array, known: AbstractBelief) -> tuple[Trace, AbstractBelief, Info]:
+        """Deprecated: use `infer` with `reuse`."""
+        warn_deprecated("unroll_again", "infer(inputs, reuse=known)")
+        inference = self.infer(inputs, reuse=known)
+        return inference.trace, inference.belief, inference.info
 
 
-# Compiled here, once for a shape, so that calls outside of a user's own `jit` are quick as well.
+def warn_deprecated(old: str, new: str) -> None:
+    """Warn the caller of a deprecated method."""
+    # Equinox wraps every method in a frame of its own.
+    warnings.warn(f"posterior.{old} is deprecated: use posterior.{new}.", DeprecationWarning, stacklevel=4)
+
+
+# Compiled once per shape, so that calls outside of a user's own `jit` are fast too.
 
 
 @jax.jit
-def _compiled_update(
+def _compiled_step(
     posterior: AbstractPosterior, state: State, x: Array, reset: Array | bool
-) -> tuple[State, AbstractBelief, Info]:
-    return posterior._update(state, x, jnp.asarray(reset))
+) -> tuple[State, Inference]:
+    return posterior.compute_step(state, x, jnp.asarray(reset))
 
 
 @jax.jit
-def _compiled_unroll(
-    posterior: AbstractPosterior, inputs: Array, resets: Array | None
-) -> tuple[Trace, AbstractBelief, Info]:
-    return posterior._unroll(inputs, resets)
-
-
-@jax.jit
-def _compiled_unroll_again(
-    posterior: AbstractPosterior, inputs: Array, known: AbstractBelief
-) -> tuple[Trace, AbstractBelief, Info]:
-    return posterior._unroll_again(inputs, known)
+def _compiled(
+    posterior: AbstractPosterior, inputs: Array, resets: Array | None, reuse: AbstractBelief | None
+) -> Inference:
+    return posterior.compute(inputs, resets, reuse)
 
 
 class AbstractReadPosterior(AbstractPosterior):
-    """A posterior that is read off the carry of its step alone, whose state is that carry."""
+    """Interface of a posterior that depends on the current hidden state only; its state is the carry."""
 
     @abc.abstractmethod
     def read(self, h: Float[Array, "*lead H"]) -> AbstractBelief:
-        """The belief at hidden states `h`."""
+        """Belief at hidden states `h`."""
 
-    def init(self) -> Carry:
+    def read_again(self, h: Float[Array, "*lead H"], reuse: AbstractBelief) -> AbstractBelief:
+        """Compute `read` when the values of the beliefs are known and only gradients are needed."""
+        return self.read(h)
+
+    def init(self, capacity: int | None = None) -> Carry:
         return self.memory.init()
 
     def carry(self, state: Carry) -> Carry:
+        """Deprecated: use the trace of `infer_step`."""
+        warn_deprecated("carry", "infer_step(state, x, reset)[1].trace")
         return state
 
-    def _update(self, state: Carry, x: Array, reset: Bool[Array, ""]) -> tuple[Carry, AbstractBelief, Info]:
-        state, _ = self.memory.step(select(reset, self.init(), state), x)
-        belief = self.read(self.memory.hidden(state))
-        return state, belief, Info.of(x, belief)
+    def compute_step(self, state: Carry, x: Array, reset: Bool[Array, ""]) -> tuple[Carry, Inference]:
+        state, projected = self.memory.consume(select(reset, self.init(), state), x)
+        trace = self.memory.trace(state, projected)
+        belief = self.read(trace.hidden)
+        return state, Inference(belief, Info.of(x, belief), trace)
 
-    def _unroll(
-        self, inputs: Float[Array, "T D"], resets: Array | None
-    ) -> tuple[Trace, AbstractBelief, Info]:
+    def compute(
+        self, inputs: Float[Array, "T D"], resets: Bool[Array, " T"] | None, reuse: AbstractBelief | None
+    ) -> Inference:
         trace = self.memory.unroll(inputs, resets)
-        beliefs = self.read(jax.vmap(self.memory.cell.hidden)(trace.carries))
-        return trace, beliefs, Info.of(inputs, beliefs)
+        beliefs = self.read(trace.hidden) if reuse is None else self.read_again(trace.hidden, reuse)
+        return Inference(beliefs, Info.of(inputs, beliefs), trace)

@@ -1,4 +1,4 @@
-"""What a computation will cost, before it runs."""
+"""Estimates of computation and memory before a program runs."""
 
 import dataclasses
 
@@ -10,7 +10,16 @@ from recurrent_laplace.errors import check_size
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Multiplications, and bytes at the peak: arguments, results and everything between."""
+    """Estimated cost of a computation: multiplications and peak memory.
+
+    **Arguments:** `multiplications`, their number; `bytes` at the peak, of arguments, results and
+    intermediate values.
+
+    ```python
+    memory = rl.Memory(rl.LSTM(3, 128, key=jax.random.key(0)))
+    print(rl.LaplacePosterior(memory).cost(steps=100, batch=32))
+    ```
+    """
 
     multiplications: int
     bytes: int
@@ -20,12 +29,12 @@ class Cost:
 
 
 def format_bytes(count: int | float) -> str:
-    """`1234567` as `1.23 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
+    """Format a number of bytes: `1234567` as `1.23 MB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
         count /= 1000
-    return f"{count:.3g} TB"
+    return f"{count:.3g} EB"
 
 
 def unroll_cost(
@@ -36,9 +45,10 @@ def unroll_cost(
     extra_numbers: int = 0,
     working_numbers: int = 0,
 ) -> Cost:
-    """Cost of unrolling a memory, with so much more a step, and a working set that is reused.
+    """Cost of unrolling a memory, plus that of a posterior on it.
 
-    `extra_multiplications` and `extra_numbers` are per step and example, `working_numbers` per example.
+    `extra_multiplications` and `extra_numbers` are per step and example; `working_numbers`, a working set
+    that is reused by all steps, are per example.
     """
     check_size("steps", steps)
     check_size("batch", batch)
@@ -57,15 +67,15 @@ def unroll_cost(
 
 
 def _step_cost(cell: AbstractCell) -> tuple[int, int]:
-    """Multiplications of one step, and the numbers that it leaves behind."""
+    """Multiplications of one step, and the numbers that it stores."""
     if cell.input_size is None:
-        raise ValueError("input_size must be given to Autodiff before its cost can be asked; got None.")
-    carry = sum(leaf.size for leaf in jax.tree.leaves(cell.init()))
+        raise ValueError("input_size must be given to Autodiff to estimate a cost; got None.")
+    carry = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(cell.init)))
     if isinstance(cell, AbstractGatedCell):
         projected = cell.weight_ih.shape[0]
         step = projected * (cell.input_size + cell.hidden_size)
     else:
-        # What a step does is not known: counted as one product with the whole carry.
+        # The step function is unknown: counted as one product with the whole carry.
         projected = cell.input_size
         step = carry * (cell.input_size + carry)
     return step, cell.input_size + projected + carry + cell.hidden_size

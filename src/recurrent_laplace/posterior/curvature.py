@@ -1,17 +1,16 @@
 """Curvature of a memory at a carry: sums of outer products of state Jacobians.
 
-`C = sum_i J_i J_i^T` over the inputs i of a window, `J_i = R dh'/dh` at that carry (paper, section
-on the Laplace approximation; docs/notation.md says why `J J^T`). Everything here is a constant for
-the optimiser.
+`C = sum_i J_i J_i^T` over the inputs i of a window, with `J_i = R dh'/dh` at that carry (paper, section on
+the Laplace approximation; docs/notation.md explains why `J J^T`). Gradients stop at every curvature.
 
-For a gated cell `dh'/dh = sum_a diag(d_a) U_a`, and there are two ways:
+For a gated cell `dh'/dh = sum_a diag(d_a) U_a`, and there are two algorithms:
 
-- direct: form `J` and multiply. About `F H^2 + F^2 H` products an input.
+- direct: form `J` and multiply. About `F H^2 + F^2 H` products per input.
 - Gram: `C = R [sum_ab (D_a^T D_b) o (U_a U_b^T)] R^T`, where row i of `D_a` is `d_a` for input i.
-  About `(A H)^2 / 2` products an input, and the readout only once: better from two inputs on.
+  About `(A H)^2 / 2` products per input, and the readout once per step: faster for two inputs or more.
 
-Other cells go the direct way with a Jacobian by forward mode, and so does the derivation's own form
-`sum_i J_i^T J_i`, over the hidden state.
+Other cells use their own state Jacobian, one input at a time. So does the curvature `sum_i J_i^T J_i` over
+the hidden state, the form of the paper's derivation.
 """
 
 import functools
@@ -27,34 +26,33 @@ from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.chunks import map_chunks
 
 Curvature = Callable[[Carry, Float[Array, "N W G"], Bool[Array, "N W"]], Array]
-"""Carries, windows of projected inputs and which of them count, all with a leading axis of steps,
-to the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`; over the state, H instead of F."""
-
+"""Function from carries, windows of projected inputs and their masks, all with a leading axis of N steps, to
+the curvature of each step: `(N, F, F)`, or its diagonal `(N, F)`; with H instead of F over the hidden
+state."""
 
 WORKING_SET = 2**21
-"""Bytes of Jacobians that are worked on together: enough for large products, few enough for cache."""
+"""Bytes of Jacobians per chunk of a diagonal curvature: enough for large products, few enough for cache."""
 DENSE_WORKING_SET = 2**23
-"""The same where each is multiplied by itself: many small products are faster the more there are."""
+"""Bytes of Jacobians per chunk of a dense curvature, whose many small products gain from larger chunks."""
 FACTORED_TOGETHER = 2**20
-"""Numbers in the matrices that are factorised together: the fewer, the more is lost at the start of each of
-the many small operations that it takes."""
+"""Matrix entries per chunk of a factorisation; small chunks lose time to launching operations."""
 FEW_FEATURES = 16
-"""Up to this many, a batch of outer products is faster as a sum of elementwise ones."""
+"""Largest number of features for which outer products are faster as a sum of elementwise products."""
 
 
 def jacobians_together(hidden_size: int, dtype: Any, *, diagonal: bool) -> int:
-    """How many Jacobians fit into the working set."""
-    room = WORKING_SET if diagonal else DENSE_WORKING_SET
-    return max(room // (hidden_size**2 * jnp.dtype(dtype).itemsize), 1)
+    """Number of Jacobians per chunk."""
+    available = WORKING_SET if diagonal else DENSE_WORKING_SET
+    return max(available // (hidden_size**2 * jnp.dtype(dtype).itemsize), 1)
 
 
 def curvature_of(
     memory: Memory, *, window: int | None, diagonal: bool, over_state: bool = False
 ) -> Curvature:
-    """The best way to the curvature of this memory.
+    """Curvature function of a memory, by the fastest algorithm for it.
 
-    Steps are steps, whichever task they belong to: `vmap` over tasks becomes more steps of one call, and
-    how many are worked on together is decided here, not by the size of the batch.
+    `vmap` over tasks merges the batch axis into the axis of steps, so that the size of a chunk does not
+    depend on the size of the batch.
     """
 
     def make(memory: Memory) -> Curvature:
@@ -70,17 +68,17 @@ def curvature_of(
 
     @of_steps.def_vmap
     def of_batch(size: int, batched: Any, memory: Memory, *steps: PyTree[Array]) -> tuple[Array, bool]:
-        has_own_memory, *is_batched = batched
-        if any(jax.tree.leaves(has_own_memory)):
-            # Seeds: each has weights of its own.
-            axes = jax.tree.map(lambda own: 0 if own else None, batched)
+        memory_batched, *steps_batched = batched
+        if any(jax.tree.leaves(memory_batched)):
+            # Seeds: weights are batched too.
+            axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
             return jax.vmap(lambda memory, *steps: make(memory)(*steps), axes)(memory, *steps), True
 
-        def merged(leaf: Array, own: bool) -> Array:
-            leaf = leaf if own else jnp.broadcast_to(leaf, (size, *leaf.shape))
+        def merge(leaf: Array, is_batched: bool) -> Array:
+            leaf = leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
             return leaf.reshape(-1, *leaf.shape[2:])
 
-        out = of_steps(memory, *jax.tree.map(merged, steps, (*is_batched,)))
+        out = of_steps(memory, *jax.tree.map(merge, steps, (*steps_batched,)))
         return out.reshape(size, -1, *out.shape[1:]), True
 
     frozen = jax.lax.stop_gradient(memory)
@@ -88,12 +86,12 @@ def curvature_of(
 
 
 def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
-    # Taken apart here: in the loop below, XLA would copy each block for every chunk.
+    # Unstacked here: in the loop below, XLA would copy each block for every chunk.
     blocks = list(jnp.swapaxes(cell.jacobian_blocks(), -1, -2))
     h, f = cell.hidden_size, memory.feature_size
 
     def of_scales(scales: Float[Array, "N A H"]) -> Array:
-        # Transposed throughout, so that the readout is one large product over all steps.
+        # Jacobians are transposed, so that the readout is one large product over all steps.
         jacobians = _total(scales[:, a, None, :] * block for a, block in enumerate(blocks))
         if memory.readout is not None:
             jacobians = (jacobians.reshape(-1, h) @ memory.readout.weight.T).reshape(-1, h, f)
@@ -104,8 +102,7 @@ def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvatur
         return jnp.einsum("nkf,nkg->nfg", jacobians, jacobians)
 
     def curvature(carries: Carry, windows: Array, valid: Array) -> Array:
-        # The scales of all steps at once: in the loop below, XLA would compute them anew for every
-        # column of the Jacobian.
+        # Outside of the loop below, where XLA would recompute the scales for every column of the Jacobian.
         scales = jax.vmap(cell.jacobian_scales)(carries, windows[:, 0])
         return map_chunks(of_scales, scales, jacobians_together(h, scales.dtype, diagonal=diagonal))
 
@@ -114,7 +111,7 @@ def _direct(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvatur
 
 def _gram(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
     blocks = cell.jacobian_blocks()
-    # Each unordered pair once; the other half is the transpose, taken at the end.
+    # Each unordered pair once; the transpose at the end adds the other order.
     pairs = [(a, b) for a in range(len(blocks)) for b in range(a, len(blocks))]
     tables = [blocks[a] @ blocks[b].T * (0.5 if a == b else 1.0) for a, b in pairs]
     readout = None if memory.readout is None else memory.readout.weight
@@ -130,7 +127,7 @@ def _gram(memory: Memory, cell: AbstractGatedCell, diagonal: bool) -> Curvature:
             return 2 * jnp.diagonal(half, axis1=1, axis2=2) if diagonal else half + jnp.swapaxes(half, 1, 2)
         half = half @ readout.T
         if diagonal:
-            # Never negative in exact arithmetic.
+            # Rounding can make it negative.
             return jnp.maximum(2 * jnp.einsum("nhf,fh->nf", half, readout), 0)
         half = jnp.swapaxes(half, 1, 2) @ readout.T
         return half + jnp.swapaxes(half, 1, 2)
@@ -151,10 +148,10 @@ def _one_by_one(memory: Memory, diagonal: bool, over_state: bool) -> Curvature:
         return jnp.sum(jacobian**2, axis=-1) if diagonal else jacobian @ jacobian.T
 
     def of_step(carry: Carry, window: Array, valid: Array) -> Array:
-        # One input at a time: Jacobians are heavy on memory.
-        def add(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
-            projected, counts = now
-            return total + jnp.where(counts, of_input(carry, projected), 0), None
+        # One input at a time, to hold a single Jacobian in memory.
+        def add(total: Array, xs: tuple[Array, Array]) -> tuple[Array, None]:
+            projected, is_valid = xs
+            return total + jnp.where(is_valid, of_input(carry, projected), 0), None
 
         zeros = jnp.zeros((size,) if diagonal else (size, size), memory.dtype)
         return jax.lax.scan(add, zeros, (window, valid))[0]

@@ -1,4 +1,4 @@
-"""What a person wants to know about a belief that was computed."""
+"""Diagnostics of computed beliefs."""
 
 import equinox as eqx
 import jax
@@ -10,14 +10,20 @@ from recurrent_laplace.gaussians import AbstractBelief
 
 
 class Info(eqx.Module):
-    """Was a belief computed from finite numbers, is it finite, and what was added to make it so.
+    """Numerical diagnostics of beliefs, with their leading axes.
 
-    - `finite_input`: no NaN and no infinity in the input of the step;
-    - `finite_belief`: none in the mean, nor in what the covariance is held by;
-    - `added_precision`: the largest precision added to any direction, because rounding had cost the
-      precision its positive definiteness. Zero, exactly, in health.
+    **Arguments:**
 
-    All have the leading axes of the belief.
+    - `finite_input`: whether the input of the step has no NaN and no infinity.
+    - `finite_belief`: whether the mean and the parameters of the covariance have none.
+    - `added_precision`: largest precision added to make the precision positive definite in floating point;
+      normally exactly zero.
+
+    ```python
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(3, 8, key=jax.random.key(0))))
+    info = posterior.infer(jnp.ones((5, 3)).at[2].set(jnp.nan)).info
+    info.problems()  # ["the input has NaN or infinity, first at step 2 (1 of 5)", ...]
+    ```
     """
 
     finite_input: Bool[Array, "*lead"]
@@ -28,7 +34,7 @@ class Info(eqx.Module):
     def of(
         cls, inputs: Float[Array, "*lead D"], belief: AbstractBelief, added_precision: Array | float = 0.0
     ) -> "Info":
-        """The facts of a belief and the inputs it was computed from."""
+        """Diagnose a `belief` and the `inputs` it was computed from; `added_precision` is 0 if none was."""
         lead = belief.mean.ndim - 1
         finite = [
             jnp.isfinite(leaf).all(axis=tuple(range(lead, leaf.ndim))) for leaf in jax.tree.leaves(belief)
@@ -37,29 +43,28 @@ class Info(eqx.Module):
         return cls(jnp.isfinite(inputs).all(axis=-1), jnp.stack(finite).all(axis=0), added)
 
     def problems(self) -> list[str]:
-        """In words: what was wrong, and at which step first. Empty in health."""
+        """Describe each problem with the first step at which it occurred; empty if there is none."""
         found = []
-        for bad, what in (
+        for bad, problem in (
             (np.logical_not(self.finite_input), "the input has NaN or infinity"),
             (np.logical_not(self.finite_belief), "the belief has NaN or infinity"),
             (np.asarray(self.added_precision) > 0, "precision was added to keep it positive definite"),
         ):
             if bad.any():
                 amount = ""
-                if what.startswith("precision"):
+                if problem.startswith("precision"):
                     amount = f" (at most {np.nanmax(np.asarray(self.added_precision)):.3g})"
-                found.append(f"{what}{amount}, first at {_place(bad)} ({bad.sum()} of {bad.size})")
+                found.append(f"{problem}{amount}, first at {_place(bad)} ({bad.sum()} of {bad.size})")
         return found
 
     def raise_if_bad(self) -> None:
-        """A `FloatingPointError` with the problems in words, if there are any."""
-        found = self.problems()
-        if found:
+        """Raise a `FloatingPointError` that describes the problems, if there are any."""
+        if found := self.problems():
             raise FloatingPointError("; ".join(found) + ".")
 
 
 def _place(bad: np.ndarray | np.bool_) -> str:
-    """The earliest step, time being the last axis."""
+    """Describe the earliest step, with time as the last axis."""
     if bad.ndim == 0:
         return "this step"
     step = int(np.argmax(bad.any(axis=tuple(range(bad.ndim - 1)))))

@@ -1,12 +1,11 @@
-"""The Laplace approximation over a recurrent state."""
+"""Laplace approximation over the features of a recurrent network."""
 
 import itertools
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.cells import AbstractGatedCell, Memory
@@ -15,7 +14,7 @@ from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.chunks import chunk_size, map_chunks
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.gaussians import AbstractBelief, DenseGaussian, DiagonalGaussian
-from recurrent_laplace.gaussians.factorization import (
+from recurrent_laplace.gaussians.linalg import (
     cholesky,
     cholesky_with_added,
     smallest_precision,
@@ -23,7 +22,7 @@ from recurrent_laplace.gaussians.factorization import (
     triangular_inverse,
 )
 from recurrent_laplace.posterior.accumulation import RunningSum, Window
-from recurrent_laplace.posterior.base import AbstractPosterior
+from recurrent_laplace.posterior.base import AbstractPosterior, warn_deprecated
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.posterior.curvature import (
     FACTORED_TOGETHER,
@@ -31,17 +30,27 @@ from recurrent_laplace.posterior.curvature import (
     curvature_of,
     jacobians_together,
 )
+from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
 
 HISTORY_SEGMENTS = 4
-"""With all history, the sequence is cut so often, and each part sees only the history it can have."""
+"""Segments of a sequence with an unlimited window; each is padded to the history at its end only."""
 
 HISTORY_CAPACITY = 64
-"""Inputs that a state with all history has room for at first."""
+"""Initial capacity, in inputs, of a state with an unlimited window."""
+
+
+class Scales(NamedTuple):
+    """Numerical options of a Laplace posterior: floats, or traced arrays while they are fitted."""
+
+    prior_stddev: float | Array
+    damping_precision: float | Array
+    temperature: float | Array
+    forgetting: float | Array
 
 
 class LaplaceState(eqx.Module):
-    """What the next step needs: the carry, the sums so far, and the window of inputs."""
+    """State of a Laplace posterior: the carry, the running sums, and the window of inputs."""
 
     carry: Carry
     mean: RunningSum | None
@@ -49,10 +58,38 @@ class LaplaceState(eqx.Module):
     window: Window | None
 
 
-class LaplacePosterior(AbstractPosterior):
-    """The belief of a recurrent network that was never told to have one.
+def check_laplace(
+    *,
+    covariance: Any = "dense",
+    accumulate: Any = "none",
+    window: Any = 1,
+    forgetting: Any = 1.0,
+    prior_stddev: Any = 1.0,
+    damping_precision: Any = 1.0,
+    temperature: Any = 1.0,
+    space: Any = "features",
+) -> None:
+    """Refuse invalid options of a `LaplacePosterior`; any subset can be checked."""
+    check_choice("covariance", covariance, ("dense", "diagonal"))
+    check_choice("accumulate", accumulate, ("none", "precision", "mean_and_precision"))
+    if window not in (None, "all"):
+        check_size("window", window)
+    elif accumulate != "none":
+        raise ValueError(
+            f"window must be a whole number of at least 1 with accumulate={accumulate!r}; got {window!r}. "
+            "An unlimited window would count every input again at each step: use accumulate='none' with it."
+        )
+    check_number("forgetting", forgetting, above=0, most=1)
+    check_number("prior_stddev", prior_stddev, above=0)
+    check_number("damping_precision", damping_precision, least=0)
+    check_number("temperature", temperature, above=0)
+    check_choice("space", space, ("features", "state"))
 
-    Mean: the network's features. Precision: sums of outer products of state Jacobians,
+
+class LaplacePosterior(AbstractPosterior):
+    """Laplace approximation over the features of a recurrent network.
+
+    The mean is the network's features. The precision is a sum of outer products of state Jacobians,
     `C_t = sum_i J_i J_i^T`, over the last `window` inputs re-applied at the newest carry:
 
     | `accumulate` | precision | mean |
@@ -61,31 +98,30 @@ class LaplacePosterior(AbstractPosterior):
     | `"precision"` | `Lambda_{t-1} + C_t` | `phi_t` |
     | `"mean_and_precision"` | `Lambda_{t-1} + C_t` | `phi_t + mu_{t-1}` |
 
-    from `Lambda_0 = prior_stddev^-2 I`, `mu_0 = 0`. Curvatures, and the past, are constants for the
-    optimiser: gradients reach the belief through `phi_t` alone. An accumulating posterior with a
-    window of W adds each input up to W times: that is the paper's model.
+    with `Lambda_0 = prior_stddev^-2 I` and `mu_0 = 0`. Gradients stop at curvatures and at earlier beliefs,
+    so they reach the belief through `phi_t` only. An accumulating posterior with a window of W adds each
+    input up to W times, as in the paper.
 
     **Arguments:**
 
-    - `memory`: the network.
-    - `covariance`: `"dense"`, or `"diagonal"` to keep the diagonal of the precision only.
-    - `accumulate`: a row of the table.
-    - `window`: how many inputs the curvature of a step has; None is all history, for
+    - `memory`: the network, an `rl.Memory`.
+    - `covariance`: `"dense"`, or `"diagonal"` to keep only the diagonal of the precision.
+    - `accumulate`: the row of the table.
+    - `window`: number of inputs in the curvature of a step; None or `"all"` for all inputs so far, with
       `accumulate="none"` only.
-    - `forgetting` g in (0, 1]: `Lambda_t = g Lambda_{t-1} + (1 - g) Lambda_0 + C_t`, so that a belief
+    - `forgetting`: g in (0, 1] of `Lambda_t = g Lambda_{t-1} + (1 - g) Lambda_0 + C_t`; below 1 the belief
       can widen again. No effect with `accumulate="none"`.
-    - `prior_stddev` of the belief before any input.
-    - `damping_precision`: no effect when precisions accumulate.
-    - `temperature`: every precision, the prior's too, is divided by it. Above 1 the belief is wider.
-    - `space`: `"features"`, the authors' form above; or `"state"`, the derivation's own: the precision is
-      `sum_i J_i^T J_i` over the hidden state, and the features get what the readout makes of it, the
-      covariance `R Lambda_h^-1 R^T`. With it `"diagonal"` keeps the diagonal over the state, then over the
-      features. Without a readout the two differ by the side on which `J` is transposed.
+    - `prior_stddev`: standard deviation of the belief before any input.
+    - `damping_precision`: precision added to the curvature. No effect when precisions accumulate.
+    - `temperature`: divisor of every precision, including the prior's. Above 1 the belief is wider.
+    - `space`: `"features"` for the curvature above, as in the authors' code. `"state"` for that of the
+      derivation, `sum_i J_i^T J_i` over the hidden state, which gives the features the covariance
+      `R Lambda_h^-1 R^T`; `"diagonal"` then keeps the diagonal over the state, and over the features.
 
     ```python
+    memory = rl.Memory(rl.LSTM(3, 16, key=jax.random.key(0)), features=4, key=jax.random.key(1))
     posterior = rl.LaplacePosterior(memory, covariance="dense", accumulate="precision", window=1)
-    beliefs = posterior.unroll(inputs)
-    beliefs.entropy()  # (T,)
+    posterior.unroll(jnp.ones((5, 3))).entropy()  # (5,)
     ```
     """
 
@@ -103,50 +139,52 @@ class LaplacePosterior(AbstractPosterior):
         self,
         memory: Memory,
         *,
-        covariance: Literal["dense", "diagonal"] | str = "dense",
-        accumulate: Literal["none", "precision", "mean_and_precision"] | str = "precision",
-        window: int | None = 1,
+        covariance: Literal["dense", "diagonal"] = "dense",
+        accumulate: Literal["none", "precision", "mean_and_precision"] = "precision",
+        window: int | Literal["all"] | None = 1,
         forgetting: float = 1.0,
         prior_stddev: float = 1.0,
         damping_precision: float = 1.0,
         temperature: float = 1.0,
-        space: Literal["features", "state"] | str = "features",
+        space: Literal["features", "state"] = "features",
     ):
-        check_choice("covariance", covariance, ("dense", "diagonal"))
-        check_choice("accumulate", accumulate, ("none", "precision", "mean_and_precision"))
-        if window is not None:
-            check_size("window", window)
-        elif accumulate != "none":
-            raise ValueError(
-                f"window must be a whole number of at least 1 with accumulate={accumulate!r}; got None. "
-                "All history would be counted again at every step: use accumulate='none' for it."
-            )
-        check_number("forgetting", forgetting, above=0, most=1)
-        check_number("prior_stddev", prior_stddev, above=0)
-        check_number("damping_precision", damping_precision, least=0)
-        check_number("temperature", temperature, above=0)
-        check_choice("space", space, ("features", "state"))
+        check_laplace(
+            covariance=covariance,
+            accumulate=accumulate,
+            window=window,
+            forgetting=forgetting,
+            prior_stddev=prior_stddev,
+            damping_precision=damping_precision,
+            temperature=temperature,
+            space=space,
+        )
         hidden, features = memory.cell.hidden_size, memory.feature_size
         if space == "state" and covariance == "dense" and features > hidden:
             raise ValueError(
-                f"space='state' gives {features} features of {hidden} hidden numbers a singular covariance: "
-                "use covariance='diagonal', or a readout of at most as many features."
+                f"space='state' gives {features} features of {hidden} hidden units a singular covariance: "
+                f"use covariance='diagonal', or a readout of at most {hidden} features."
             )
         self.memory = memory
         self.covariance = covariance
         self.accumulate = accumulate
-        self.window = None if window is None else int(window)
+        self.window = None if window in (None, "all") else int(window)
         self.forgetting = float(forgetting)
         self.prior_stddev = float(prior_stddev)
         self.damping_precision = float(damping_precision)
         self.temperature = float(temperature)
         self.space = space
 
+    @property
+    def scales(self) -> Scales:
+        """Options that scale the precision and do not affect the mean or the curvature."""
+        return Scales(self.prior_stddev, self.damping_precision, self.temperature, self.forgetting)
+
     def prior(self) -> DiagonalGaussian | DenseGaussian:
         size, dtype = self.memory.feature_size, self.memory.dtype
         mean = jnp.zeros(size, dtype)
         if self._over_state and self.memory.readout is not None:
-            beliefs, _ = self._beliefs(mean[None], self._isotropic(self.prior_stddev**-2)[None])
+            precision = self._isotropic(self.prior_stddev**-2)
+            beliefs, _ = self._beliefs(mean[None], precision[None], self.temperature)
             return beliefs[0]
         stddev = self.prior_stddev * self.temperature**0.5
         if self._diagonal:
@@ -155,13 +193,31 @@ class LaplacePosterior(AbstractPosterior):
 
     # Online
 
-    def init(self, capacity: int = HISTORY_CAPACITY) -> LaplaceState:
-        """The state before any input.
+    @property
+    def covariance_has_gradient(self) -> bool:
+        return False
 
-        With all history (`window=None`) it grows: `capacity` is the number of inputs it has room for.
-        Outside of a compiled function, `update` doubles it when it is full; inside, where shapes are
-        fixed, a full history is an error that says so.
+    @property
+    def grows(self) -> bool:
+        return self.window is None
+
+    def capacity(self, state: LaplaceState) -> int | None:
+        return state.window.size if self.grows and state.window is not None else None
+
+    def with_room(self, state: LaplaceState) -> LaplaceState:
+        window = state.window
+        if not self.grows or window is None or jnp.max(window.count) < window.size:
+            return state
+        return LaplaceState(state.carry, state.mean, state.precision, window.doubled())
+
+    def init(self, capacity: int | None = None) -> LaplaceState:
+        """State before any input.
+
+        With `window=None` the state stores all inputs and has room for `capacity` of them. Outside of a
+        compiled function `update` doubles the capacity when it is reached; inside, where shapes are fixed,
+        `update` raises an error.
         """
+        capacity = HISTORY_CAPACITY if capacity is None else capacity
         check_size("capacity", capacity)
         window = None
         if self.window != 1:
@@ -173,67 +229,56 @@ class LaplacePosterior(AbstractPosterior):
         return LaplaceState(
             carry=self.memory.init(),
             mean=RunningSum.start(mean) if self.accumulate == "mean_and_precision" else None,
-            precision=None if self.accumulate == "none" else self._prior_precision(),
+            precision=self._prior_precision(self.scales),
             window=window,
         )
 
     def carry(self, state: LaplaceState) -> Carry:
+        """Deprecated: use the trace of `infer_step`."""
+        warn_deprecated("carry", "infer_step(state, x, reset)[1].trace")
         return state.carry
 
-    def _update(
+    def compute_step(
         self, state: LaplaceState, x: Array, reset: Bool[Array, ""]
-    ) -> tuple[LaplaceState, DiagonalGaussian | DenseGaussian, Info]:
-        capacity = HISTORY_CAPACITY if state.window is None else state.window.size
-        state = select(reset, self.init(capacity), state)
+    ) -> tuple[LaplaceState, Inference]:
+        state = select(reset, self.init(self.capacity(state)), state)
         carry, projected = self.memory.consume(state.carry, x)
-        phi = self.memory.read(carry)
-        projected = jax.lax.stop_gradient(projected)
+        trace = self.memory.trace(carry, projected)
+        phi, projected = trace.features, jax.lax.stop_gradient(projected)
         if state.window is None:
             window, inputs, valid = None, projected[None], jnp.ones(1, bool)
         else:
-            window = (_refuse_if_full(state.window) if self.window is None else state.window).push(projected)
+            window = (_refuse_if_full(state.window) if self.grows else state.window).push(projected)
             inputs, valid = window.projected, window.valid()
 
         curvature = self._curvature()
         frozen, inputs, valid = jax.tree.map(
-            lambda leaf: leaf[None], (jax.lax.stop_gradient(self.memory.top(carry)), inputs, valid)
+            lambda leaf: leaf[None], (jax.lax.stop_gradient(trace.carries), inputs, valid)
         )
-        total, precisions = self._accumulate(state.precision, curvature(frozen, inputs, valid), None)
-        mean, past = phi, state.mean
-        if past is not None:
-            mean = phi + past.value()
-            past = past.add(jax.lax.stop_gradient(phi))
-        beliefs, added = self._beliefs(mean[None], precisions)
-        return LaplaceState(carry, past, total, window), beliefs[0], Info.of(x, beliefs[0], added[0])
-
-    def _with_room(self, state: LaplaceState) -> LaplaceState:
-        window = state.window
-        if self.window is not None or window is None or isinstance(window.count, Tracer):
-            return state
-        if window.count < window.size:
-            return state
-        return LaplaceState(state.carry, state.mean, state.precision, window.doubled())
+        curvatures = curvature(frozen, inputs, valid)
+        total, precisions = self._accumulate(state.precision, curvatures, None, self.scales)
+        mean, mean_sum = phi, state.mean
+        if mean_sum is not None:
+            mean = phi + mean_sum.value()
+            mean_sum = mean_sum.add(jax.lax.stop_gradient(phi))
+        beliefs, added = self._beliefs(mean[None], precisions, self.temperature)
+        inference = Inference(beliefs[0], Info.of(x, beliefs[0], added[0]), trace)
+        return LaplaceState(carry, mean_sum, total, window), inference
 
     # Whole sequences
 
-    def _unroll(
-        self, inputs: Float[Array, "T D"], resets: Bool[Array, " T"] | None
-    ) -> tuple[Trace, DiagonalGaussian | DenseGaussian, Info]:
+    def compute(
+        self, inputs: Float[Array, "T D"], resets: Bool[Array, " T"] | None, reuse: AbstractBelief | None
+    ) -> Inference:
         trace = self.memory.unroll(inputs, resets)
         means = self._means(trace.features, resets)
-        total = None if self.accumulate == "none" else self._prior_precision()
+        if reuse is not None:
+            # Precisions have no gradient; only the means do.
+            beliefs = eqx.tree_at(lambda belief: belief.mean, reuse, means)
+            return Inference(beliefs, Info.of(inputs, beliefs), trace)
         curvatures = self._curvatures(jax.lax.stop_gradient(trace), resets)
-        _, precisions = self._accumulate(total, curvatures, resets)
-        beliefs, added = self._beliefs(means, precisions)
-        return trace, beliefs, Info.of(inputs, beliefs, added)
-
-    def _unroll_again(
-        self, inputs: Float[Array, "T D"], known: AbstractBelief
-    ) -> tuple[Trace, AbstractBelief, Info]:
-        # Precisions are constants; all that has a gradient is the means.
-        trace = self.memory.unroll(inputs)
-        beliefs = eqx.tree_at(lambda belief: belief.mean, known, self._means(trace.features, None))
-        return trace, beliefs, Info.of(inputs, beliefs)
+        beliefs, added = self._scaled(means, curvatures, resets, self.scales)
+        return Inference(beliefs, Info.of(inputs, beliefs, added), trace)
 
     def _means(self, features: Float[Array, "T F"], resets: Array | None) -> Float[Array, "T F"]:
         if self.accumulate != "mean_and_precision":
@@ -242,8 +287,8 @@ class LaplacePosterior(AbstractPosterior):
         frozen = jax.lax.stop_gradient(features)
         start = RunningSum.start(jnp.zeros_like(frozen[0]))
 
-        def add(past: RunningSum, now: tuple[Array, Array | None]) -> tuple[RunningSum, Array]:
-            phi, reset = now
+        def add(past: RunningSum, xs: tuple[Array, Array | None]) -> tuple[RunningSum, Array]:
+            phi, reset = xs
             past = past if reset is None else select(reset, start, past)
             return past.add(phi), past.value()
 
@@ -251,12 +296,12 @@ class LaplacePosterior(AbstractPosterior):
         return features + past
 
     def _curvatures(self, trace: Trace, resets: Array | None) -> Array:
-        """The curvature of each step."""
+        """Curvature of each step."""
         steps = trace.projected.shape[0]
         curvature = self._curvature()
         if self.window == 1:
             return curvature(trace.carries, trace.projected[:, None], jnp.ones((steps, 1), bool))
-        # The first input that counts at each step: none from before the last reset.
+        # First input of each step's episode: the step of the last reset.
         start = jnp.zeros(steps, int)
         if resets is not None:
             start = jax.lax.cummax(jnp.where(resets, jnp.arange(steps), 0))
@@ -266,9 +311,9 @@ class LaplacePosterior(AbstractPosterior):
 
             def of_step(step: Array) -> Array:
                 newest = last - 1 if self.window is None else step
-                places = newest - width + 1 + jnp.arange(width)
-                valid = (places >= start[step]) & (places <= step)
-                window = trace.projected[jnp.maximum(places, 0)]
+                indices = newest - width + 1 + jnp.arange(width)
+                valid = (indices >= start[step]) & (indices <= step)
+                window = trace.projected[jnp.maximum(indices, 0)]
                 carry = jax.tree.map(lambda leaf: leaf[step], trace.carries)
                 return curvature(*jax.tree.map(lambda leaf: leaf[None], (carry, window, valid)))[0]
 
@@ -276,42 +321,28 @@ class LaplacePosterior(AbstractPosterior):
 
         if self.window is not None:
             return run(0, steps)
-        parts = min(HISTORY_SEGMENTS, steps)
-        ends = [steps * i // parts for i in range(parts + 1)]
+        segments = min(HISTORY_SEGMENTS, steps)
+        ends = [steps * i // segments for i in range(segments + 1)]
         return jnp.concatenate([run(first, last) for first, last in itertools.pairwise(ends)])
 
     def curvatures(self, inputs: Float[Array, "T D"]) -> tuple[Float[Array, "T F"], Array]:
-        """Means and curvatures of a sequence: all of `unroll` that the scales of the belief do not touch."""
+        """Means and curvatures of a sequence: the part of `unroll` that does not depend on the scales."""
         trace = self.memory.unroll(inputs)
         return self._means(trace.features, None), self._curvatures(jax.lax.stop_gradient(trace), None)
 
     def scaled(
-        self,
-        means: Float[Array, "T F"],
-        curvatures: Array,
-        *,
-        prior_stddev: Array,
-        damping_precision: Array,
-        temperature: Array,
-        forgetting: Array,
+        self, means: Float[Array, "T F"], curvatures: Array, scales: Scales
     ) -> DiagonalGaussian | DenseGaussian:
-        """The beliefs that `unroll` would give with these options, which may be traced numbers."""
-        one = self._isotropic(1.0)
-        if self.accumulate == "none":
-            precisions = curvatures + damping_precision * one
-        else:
-            start = prior_stddev**-2 * one
+        """Beliefs of `unroll` with these scales, which may be traced."""
+        return self._scaled(means, curvatures, None, scales)[0]
 
-            def add(total: RunningSum, curvature: Array) -> tuple[RunningSum, Array]:
-                kept = RunningSum(forgetting * total.total, forgetting * total.lost)
-                total = kept.add((1 - forgetting) * start).add(curvature)
-                return total, total.value()
+    def _scaled(
+        self, means: Float[Array, "T F"], curvatures: Array, resets: Array | None, scales: Scales
+    ) -> tuple[DiagonalGaussian | DenseGaussian, Float[Array, " T"]]:
+        _, precisions = self._accumulate(self._prior_precision(scales), curvatures, resets, scales)
+        return self._beliefs(means, precisions, scales.temperature)
 
-            _, precisions = jax.lax.scan(add, RunningSum.start(start), curvatures)
-        # `_beliefs` divides by this posterior's own temperature.
-        return self._beliefs(means, precisions * (self.temperature / temperature))[0]
-
-    # Shared by both ways
+    # Shared by single steps and sequences
 
     def _curvature(self) -> Curvature:
         return curvature_of(
@@ -319,28 +350,27 @@ class LaplacePosterior(AbstractPosterior):
         )
 
     def _accumulate(
-        self, total: RunningSum | None, curvatures: Array, resets: Array | None
+        self, total: RunningSum | None, curvatures: Array, resets: Array | None, scales: Scales
     ) -> tuple[RunningSum | None, Array]:
-        """Curvatures of consecutive steps to the precision after each."""
-        if total is None:
-            return None, curvatures + self._isotropic(self.damping_precision)
-        prior = self._prior_precision()
+        """Precision after each of the consecutive steps with these curvatures."""
+        prior = self._prior_precision(scales)
+        if total is None or prior is None:
+            return None, curvatures + self._isotropic(scales.damping_precision)
 
         def add(step: Array, state: tuple[RunningSum, Array]) -> tuple[RunningSum, Array]:
             total, terms = state
             past = total if resets is None else select(resets[step], prior, total)
-            total = past.relax(self.forgetting, prior.total).add(terms[step])
+            total = past.relax(scales.forgetting, prior.total).add(terms[step])
             return total, terms.at[step].set(total.value())
 
-        # In place of the curvatures: as large as all that is kept, and memory that is new takes time.
+        # Overwrites the curvatures: they are the largest array, and allocating another takes time.
         return jax.lax.fori_loop(0, curvatures.shape[0], add, (total, curvatures))
 
     def _beliefs(
-        self, means: Float[Array, "T F"], precisions: Array
+        self, means: Float[Array, "T F"], precisions: Array, temperature: float | Array
     ) -> tuple[DiagonalGaussian | DenseGaussian, Float[Array, " T"]]:
-        """Means and precisions to beliefs, and the precision added to have them."""
-        if self.temperature != 1:
-            precisions = precisions / self.temperature
+        """Beliefs of these means and precisions, and the precision added to make them positive definite."""
+        precisions = precisions / temperature
         if self._over_state and self.memory.readout is not None:
             precisions = self._read_out(precisions, jax.lax.stop_gradient(self.memory.readout.weight))
         if self._diagonal:
@@ -350,7 +380,7 @@ class LaplacePosterior(AbstractPosterior):
         return DenseGaussian(means, factors), added
 
     def _read_out(self, precisions: Array, readout: Float[Array, "F H"]) -> Array:
-        """Precisions of the state to precisions of the features, `(R Lambda^-1 R^T)^-1`."""
+        """Precisions `(R Lambda^-1 R^T)^-1` of the features, from precisions of the state."""
         if self._diagonal:
             return 1 / ((1 / precisions) @ (readout**2).T)
 
@@ -369,13 +399,16 @@ class LaplacePosterior(AbstractPosterior):
     def _over_state(self) -> bool:
         return self.space == "state"
 
-    def _isotropic(self, value: float) -> Array:
+    def _isotropic(self, value: float | Array) -> Array:
         size = self.memory.cell.hidden_size if self._over_state else self.memory.feature_size
         dtype = self.memory.dtype
         return jnp.full(size, value, dtype) if self._diagonal else value * jnp.eye(size, dtype=dtype)
 
-    def _prior_precision(self) -> RunningSum:
-        return RunningSum.start(self._isotropic(self.prior_stddev**-2))
+    def _prior_precision(self, scales: Scales) -> RunningSum | None:
+        """Sum of precisions before any input, or None if precisions do not accumulate."""
+        if self.accumulate == "none":
+            return None
+        return RunningSum.start(self._isotropic(scales.prior_stddev**-2))
 
     def cost(self, steps: int, batch: int = 1) -> Cost:
         check_size("steps", steps)
@@ -397,7 +430,7 @@ class LaplacePosterior(AbstractPosterior):
             multiplications = blocks * h * h + readout * f * h * h + outer * h
             most = jacobians_together(h, self.memory.dtype, diagonal=self._diagonal)
             together = chunk_size(steps * batch, most)
-            # For a diagonal, XLA makes state Jacobians where the readout is multiplied with them.
+            # For a diagonal, XLA fuses the state Jacobians into the product with the readout.
             working = together * ((0 if self._diagonal else h * h) + f * h + outer) / batch
         else:
             blocks = eqx.filter_eval_shape(type(cell).jacobian_blocks, cell).shape[0]
@@ -414,7 +447,7 @@ class LaplacePosterior(AbstractPosterior):
 
 
 def _together(size: int) -> int:
-    """How many matrices are factorised together."""
+    """Number of matrices per chunk of a factorisation."""
     return max(FACTORED_TOGETHER // size**2, 1)
 
 
@@ -423,6 +456,6 @@ def _refuse_if_full(window: Window) -> Window:
         window.projected,
         window.count >= window.size,
         f"the history is full with {window.size} inputs, and a compiled update cannot grow it: "
-        "start with posterior.init(capacity=...) of the longest history.",
+        "start from posterior.init(capacity=...) with the length of the longest history.",
     )
     return Window(projected, window.count)

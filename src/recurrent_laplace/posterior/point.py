@@ -1,4 +1,4 @@
-"""The plain recurrent network."""
+"""Point posterior: the plain recurrent network."""
 
 from typing import NoReturn
 
@@ -11,18 +11,24 @@ from recurrent_laplace.posterior.cost import Cost, unroll_cost
 
 
 class PointPosterior(AbstractReadPosterior):
-    """The RNN: all belief at its features.
+    """Point mass at the features: the posterior of a plain RNN.
+
+    **Arguments:** `memory`, the network.
 
     ```python
-    beliefs = rl.PointPosterior(memory).unroll(inputs)
-    beliefs.mean  # (T, F)
+    memory = rl.Memory(rl.GRU(3, 8, key=jax.random.key(0)))
+    rl.PointPosterior(memory).unroll(jnp.ones((5, 3))).mean  # (5, 8)
     ```
     """
 
     memory: Memory
 
+    @property
+    def has_density(self) -> bool:
+        return False
+
     def prior(self) -> NoReturn:
-        raise ValueError("a point posterior has no prior: its beliefs are no distributions.")
+        raise ValueError("a point posterior has no prior, since its beliefs have no density.")
 
     def read(self, h: Float[Array, "*lead H"]) -> PointBelief:
         return PointBelief(self.memory.features(h))

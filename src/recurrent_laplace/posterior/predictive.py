@@ -1,4 +1,4 @@
-"""A belief pushed through a head: what the belief means for a prediction."""
+"""Predictive distributions: a head applied to a belief."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,18 @@ from recurrent_laplace.errors import check_size
 from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 
 Head = Callable[[Float[Array, " F"]], Any]
-"""From features of shape `(F,)` to the parameters of a prediction."""
+"""Function from features of shape `(F,)` to the parameters of a prediction."""
 
 
 def predict_average(head: Head, belief: AbstractBelief, *, samples: int, key: Array) -> PyTree[Array]:
-    """The head's outputs averaged over draws from the belief (the paper's way).
+    """Average of the head's outputs over samples from the belief, as in the paper.
+
+    **Arguments:** `head`, a function from features `(F,)` to any pytree; `belief`, with any leading axes;
+    `samples`, the number of samples; `key`, a random key.
 
     ```python
-    logits = rl.predict_average(policy, belief, samples=10, key=key)  # (*leading, A)
+    belief = rl.DiagonalGaussian(jnp.zeros(4), jnp.ones(4))
+    rl.predict_average(lambda z: z[:2], belief, samples=10, key=jax.random.key(0))  # (2,)
     ```
     """
     outputs = predict_mixture(head, belief, samples=samples, key=key).components
@@ -27,11 +31,15 @@ def predict_average(head: Head, belief: AbstractBelief, *, samples: int, key: Ar
 
 
 def predict_mixture(head: Head, belief: AbstractBelief, *, samples: int, key: Array) -> "Mixture":
-    """The head's outputs on draws from the belief, as the components of an even mixture.
+    """Uniform mixture of the head's outputs on samples from the belief.
+
+    **Arguments:** `head`, a function from features `(F,)` to any pytree; `belief`, with any leading axes;
+    `samples`, the number of samples; `key`, a random key.
 
     ```python
-    mixture = rl.predict_mixture(policy, belief, samples=10, key=key)
-    mixture.log_prob(lambda logits: jax.nn.log_softmax(logits)[action])
+    belief = rl.DiagonalGaussian(jnp.zeros(4), jnp.ones(4))
+    mixture = rl.predict_mixture(lambda z: z[:2], belief, samples=10, key=jax.random.key(0))
+    mixture.log_prob(lambda logits: jax.nn.log_softmax(logits)[0])
     ```
     """
     check_size("samples", samples)
@@ -39,17 +47,20 @@ def predict_mixture(head: Head, belief: AbstractBelief, *, samples: int, key: Ar
 
 
 def predict_linearized(head: Head, belief: AbstractBelief) -> "Linearized":
-    """Mean and covariance of the head's output, the head replaced by its tangent at the mean.
+    """Mean and covariance of the head's output, with the head linearised at the mean of the belief.
 
-    Exact for an affine head. The output must be one vector of shape `(K,)`, or a scalar.
+    They are exact for an affine head.
+
+    **Arguments:** `head`, a function from features `(F,)` to one vector of shape `(K,)` or a scalar;
+    `belief`, with any leading axes.
 
     ```python
-    value = rl.predict_linearized(critic, belief)
-    value.stddev()
+    belief = rl.DiagonalGaussian(jnp.zeros(4), jnp.ones(4))
+    rl.predict_linearized(jnp.sum, belief).stddev()  # 2.0
     ```
     """
 
-    def at(mean: Array) -> tuple[Array, Array]:
+    def value_and_jacobian(mean: Array) -> tuple[Array, Array]:
         out = head(mean)
         if not isinstance(out, jax.Array) or out.ndim > 1:
             raise ValueError(
@@ -58,11 +69,11 @@ def predict_linearized(head: Head, belief: AbstractBelief) -> "Linearized":
             )
         return out, jax.jacrev(head)(mean)
 
-    mean, jacobian = _over_leading(at, len(belief.batch_shape))(belief.mean)
+    mean, jacobian = _over_leading(value_and_jacobian, len(belief.batch_shape))(belief.mean)
     scalar = jacobian.ndim == belief.mean.ndim
     jacobian = jacobian[..., None, :] if scalar else jacobian
     if isinstance(belief, AbstractGaussian):
-        # d out = G S e for standard normal e.
+        # The deviation of the output is G S e, with Jacobian G and standard normal e.
         root = jacobian @ belief.covariance_root()
         covariance = root @ jnp.swapaxes(root, -1, -2)
     else:
@@ -71,18 +82,34 @@ def predict_linearized(head: Head, belief: AbstractBelief) -> "Linearized":
 
 
 class Mixture(eqx.Module):
-    """Even mixture: each leaf of `components` has a leading axis of draws."""
+    """Uniform mixture of predictions, the result of `rl.predict_mixture`.
+
+    **Arguments:** `components`, a pytree of arrays with a leading axis of samples.
+
+    ```python
+    mixture = rl.Mixture(jnp.array([[0.0, 1.0], [2.0, 0.0]]))  # logits of two components
+    mixture.log_prob(lambda logits: jax.nn.log_softmax(logits)[0])
+    ```
+    """
 
     components: PyTree[Array]
 
     def log_prob(self, component_log_prob: Callable[[Any], Array]) -> Array:
-        """Log-density of the mixture, given that of one component with all its leading axes."""
+        """Log-density of the mixture, given a function for that of one component with its leading axes."""
         log_probs = jax.vmap(component_log_prob)(self.components)
         return jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
 
 
 class Linearized(eqx.Module):
-    """Mean, of shape `(*leading, K)`, and covariance `(*leading, K, K)`; a scalar output has no K."""
+    """Gaussian prediction of a linearised head, the result of `rl.predict_linearized`.
+
+    **Arguments:** `mean` of shape `(*leading, K)` and `covariance` of shape `(*leading, K, K)`; both without
+    the axes K for a scalar output.
+
+    ```python
+    rl.Linearized(jnp.zeros(2), 4 * jnp.eye(2)).stddev()  # 2.0, 2.0
+    ```
+    """
 
     mean: Float[Array, "..."]
     covariance: Float[Array, "..."]

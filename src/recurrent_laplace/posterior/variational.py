@@ -1,7 +1,7 @@
-"""The variational recurrent network."""
+"""Variational recurrent network (VRNN)."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from recurrent_laplace.cells import Affine, Memory
-from recurrent_laplace.cells.memory import Trace
 from recurrent_laplace.errors import check_choice, check_number
 from recurrent_laplace.gaussians import (
     AbstractBelief,
@@ -21,24 +20,36 @@ from recurrent_laplace.gaussians import (
 from recurrent_laplace.gaussians.spectral import known_cayley_map
 from recurrent_laplace.posterior.base import AbstractReadPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
-from recurrent_laplace.posterior.info import Info
 
 LOG_EIGENVALUE_RANGE = (-10.0, 2.0)
+"""Bounds to which log-eigenvalues of the covariance are clipped."""
+
+
+def check_variational(*, covariance: Any = "dense", prior_stddev: Any = 1.0) -> None:
+    """Refuse invalid options of a `VariationalPosterior`; any subset can be checked."""
+    check_choice("covariance", covariance, ("dense", "diagonal"))
+    check_number("prior_stddev", prior_stddev, above=0)
 
 
 class VariationalPosterior(AbstractReadPosterior):
-    """The VRNN: mean and covariance are linear heads on the hidden state, all learned.
+    """Variational RNN: a Gaussian whose mean and covariance are learned linear heads on the hidden state.
 
-    `Sigma = U exp(S) U^T`, with `S` clipped to [-10, 2] and `U` orthogonal by a Cayley map; the
-    diagonal variant has `U = I`. The mean is the memory's own readout, so a point or Laplace
-    posterior on the same memory shares all but the covariance head.
+    `Sigma = U exp(S) U^T`, with `S` clipped to [-10, 2] and `U` orthogonal by a Cayley map; the diagonal
+    variant has `U = I`. The mean is the memory's readout, so point, Laplace and variational posteriors on one
+    memory differ only by the covariance head.
 
-    **Arguments:** `memory`, `covariance` (`"dense"` or `"diagonal"`), `prior_stddev` of the belief
-    before any input, which is where an untrained head is, too, `key`.
+    **Arguments:**
+
+    - `memory`: the network, an `rl.Memory`.
+    - `covariance`: `"dense"` or `"diagonal"`.
+    - `prior_stddev`: standard deviation of the belief before any input, and around which the untrained
+      covariance head starts.
+    - `key`: random key for the initial weights of the covariance head.
 
     ```python
-    posterior = rl.VariationalPosterior(memory, covariance="dense", key=jax.random.key(0))
-    beliefs = posterior.unroll(inputs)
+    memory = rl.Memory(rl.GRU(3, 8, key=jax.random.key(0)))
+    posterior = rl.VariationalPosterior(memory, covariance="dense", key=jax.random.key(1))
+    posterior.unroll(jnp.ones((5, 3))).entropy()  # (5,)
     ```
     """
 
@@ -52,12 +63,11 @@ class VariationalPosterior(AbstractReadPosterior):
         self,
         memory: Memory,
         *,
-        covariance: Literal["dense", "diagonal"] | str = "dense",
+        covariance: Literal["dense", "diagonal"] = "dense",
         prior_stddev: float = 1.0,
         key: Array,
     ):
-        check_choice("covariance", covariance, ("dense", "diagonal"))
-        check_number("prior_stddev", prior_stddev, above=0)
+        check_variational(covariance=covariance, prior_stddev=prior_stddev)
         hidden, size = memory.cell.hidden_size, memory.feature_size
         key_eigenvalues, key_rotation = jax.random.split(key)
         self.memory = memory
@@ -86,22 +96,19 @@ class VariationalPosterior(AbstractReadPosterior):
             return DiagonalGaussian(mean, jnp.exp(-log_eigenvalues))
         return SpectralGaussian(mean, log_eigenvalues, cayley_map(self._skew(self.rotation_head, h)))
 
-    def _unroll_again(
-        self, inputs: Float[Array, "T D"], known: AbstractBelief
-    ) -> tuple[Trace, AbstractBelief, Info]:
-        if self.rotation_head is None or not isinstance(known, SpectralGaussian):
-            return self._unroll(inputs, None)
-        trace = self.memory.unroll(inputs)
-        h = jax.vmap(self.memory.cell.hidden)(trace.carries)
-        basis = known_cayley_map(self._skew(self.rotation_head, h), known.basis)
-        beliefs = SpectralGaussian(self.memory.features(h), self._log_eigenvalues(h), basis)
-        return trace, beliefs, Info.of(inputs, beliefs)
+    def read_again(
+        self, h: Float[Array, "*lead H"], reuse: AbstractBelief
+    ) -> DiagonalGaussian | SpectralGaussian:
+        if self.rotation_head is None or not isinstance(reuse, SpectralGaussian):
+            return self.read(h)
+        basis = known_cayley_map(self._skew(self.rotation_head, h), reuse.basis)
+        return SpectralGaussian(self.memory.features(h), self._log_eigenvalues(h), basis)
 
     def _log_eigenvalues(self, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F"]:
         return jnp.clip(self.log_eigenvalue_head(h), *LOG_EIGENVALUE_RANGE)
 
     def _skew(self, head: Affine, h: Float[Array, "*lead H"]) -> Float[Array, "*lead F F"]:
-        """`skew_symmetric(head(h))`, by scattering the few weights and not the many outputs."""
+        """Compute `skew_symmetric(head(h))` by scattering the weights, which are fewer than the outputs."""
         size = self.memory.feature_size
         assert head.bias is not None
         weight = skew_symmetric(head.weight.T, size)
@@ -112,7 +119,7 @@ class VariationalPosterior(AbstractReadPosterior):
         per_step = h * f
         numbers = 2 * f
         if self.rotation_head is not None:
-            # The head; an inverse by halves; its blocks, and the basis itself.
+            # Multiplications of the head and of the inverse; its blocks, and the basis itself.
             per_step += h * f * f + f**3
             numbers += 5 * f * f
         return unroll_cost(self.memory, steps, batch, per_step, numbers)

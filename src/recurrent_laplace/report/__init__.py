@@ -1,1 +1,1 @@
-"""Figures and tables of what was measured."""
+"""Reports: figures, verdicts on claims, and HTML pages from run directories."""

@@ -1,4 +1,4 @@
-"""Run directories in, tables out: all that figures and claims are made from."""
+"""Tables of finished runs, from which figures and claims are made."""
 
 import dataclasses
 from pathlib import Path
@@ -6,30 +6,31 @@ from typing import Any
 
 import polars as pl
 
-from recurrent_laplace.experiments.config import Run, task_id
-from recurrent_laplace.experiments.estimate import parameters
-from recurrent_laplace.experiments.provenance import read_sessions
-from recurrent_laplace.experiments.storage import RunDirectory
-from recurrent_laplace.experiments.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
 from recurrent_laplace.files import StorageError
+from recurrent_laplace.runs.config import Run, task_id
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.estimate import parameters
+from recurrent_laplace.runs.evaluation import stale_evaluation
+from recurrent_laplace.runs.provenance import read_sessions
+from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
 
 RUNS_SCHEMA = {
     "run": pl.String,
     "path": pl.String,
     "configuration": pl.String,
     "task": pl.String,
-    "task_id": pl.String,  # the name, and the hash of the parameters
+    "task_id": pl.String,  # name and hash of the parameters
     "origin": pl.String,  # scratch, finetuned, posthoc or calibrated
-    "snapshot": pl.Float64,  # share of the parent's updates; null from scratch
+    "snapshot": pl.Float64,  # fraction of the parent's updates; null from scratch
     "parent": pl.String,
     "method": pl.String,  # rnn, vrnn, stationary, precision or mean_and_precision
     "covariance": pl.String,  # diagonal or dense; null for the RNN
     "window": pl.String,
     "features": pl.Int64,
     "beta": pl.Float64,
-    "samples": pl.Int64,  # draws in the loss
+    "samples": pl.Int64,  # samples in the loss
     "updates": pl.Int64,
-    "steps": pl.Int64,  # length of a task in training: the cut-off
+    "steps": pl.Int64,  # steps per task in training: the cut-off
     "seed": pl.Int64,
     "seeds": pl.Int64,
     "parameters": pl.Int64,
@@ -40,34 +41,34 @@ RUNS_SCHEMA = {
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """The finished runs of a directory.
+    """Tables of the finished runs of a directory.
 
-    - `runs`: a row each, with the columns of `RUNS_SCHEMA`;
-    - `metrics`: training, `run, seed, update, metric, value`;
-    - `evaluation`: tests, `run, configuration, seed, task, t, metric, value`;
-    - `unfinished`: runs that are there and are not finished, with their status;
-    - `provenance`: for each run, the sessions of work on it;
-    - `folder`: where `path` of the runs begins; None for tables that came from elsewhere;
-    - `oracle`: what exact Bayes reaches on the tasks of the runs, if it was added (`with_oracles`); as in
-      `evaluation`, with the name of the reference for `run` and the identity of the task for `configuration`.
+    - `runs`: a row per run, with the columns of `RUNS_SCHEMA`;
+    - `metrics`: training metrics, `run, seed, update, metric, value`;
+    - `evaluation`: test metrics, `run, configuration, seed, task, t, metric, value`;
+    - `left_out`: runs that cannot be reported on, with the reason;
+    - `provenance`: the recorded sessions of each run;
+    - `folder`: directory that `path` of the runs is relative to; None if the tables are not from a directory;
+    - `oracle`: performance of exact Bayes on the tasks of the runs, if added by `with_oracles`; columns as in
+      `evaluation`, with the name of the reference as `run` and the identity of the task as `configuration`.
     """
 
     runs: pl.DataFrame
     metrics: pl.DataFrame
     evaluation: pl.DataFrame
-    unfinished: dict[str, str]
+    left_out: dict[str, str]
     provenance: dict[str, list[dict[str, Any]]]
     folder: Path | None = None
     oracle: pl.DataFrame = dataclasses.field(default_factory=lambda: pl.DataFrame(schema=EVALUATION_SCHEMA))
 
     def training(self, metric: str, **chosen: Any) -> pl.DataFrame:
-        """A training metric of chosen runs, beside all columns of the runs."""
+        """Training metric of the selected runs, joined with all columns of `runs`."""
         runs = select(self.runs, **chosen)
         rows = self.metrics.filter(pl.col("metric") == metric)
         return rows.join(runs.drop("seed"), on="run", how="inner")
 
     def tests(self, metric: str, **chosen: Any) -> pl.DataFrame:
-        """A test metric of chosen runs: a row per seed and t, the mean over test tasks in `value`."""
+        """Test metric of the selected runs: a row per seed and t, averaged over test tasks."""
         runs = select(self.runs, **chosen)
         rows = self.evaluation.filter(pl.col("metric") == metric)
         means = rows.group_by("run", "seed", "t").agg(pl.col("value").mean()).sort("run", "seed", "t")
@@ -75,7 +76,7 @@ class Frames:
 
 
 def select(runs: pl.DataFrame, **chosen: Any) -> pl.DataFrame:
-    """The runs whose columns have these values; a tuple allows several, None asks for null."""
+    """Runs whose columns have these values; a tuple allows several, None selects null."""
     for column, value in chosen.items():
         if value is None:
             runs = runs.filter(pl.col(column).is_null())
@@ -87,48 +88,59 @@ def select(runs: pl.DataFrame, **chosen: Any) -> pl.DataFrame:
 
 
 def load_frames(folder: Path) -> Frames:
-    """Everything that the finished runs anywhere under `folder` have left."""
+    """Load the tables of all finished runs under `folder`."""
     if not folder.is_dir():
         raise StorageError(f"there is no directory {folder}.")
     rows, metrics, evaluations = [], [], []
-    unfinished, provenance = {}, {}
-    parents = {}
-    directories = [RunDirectory.open(file.parent) for file in sorted(folder.rglob("config.toml"))]
+    left_out, provenance = {}, {}
+    directories: list[RunDirectory] = []
+    for file in sorted(folder.rglob("config.toml")):
+        try:
+            directories.append(RunDirectory.open(file.parent))
+        except StorageError as problem:
+            left_out[file.parent.name] = str(problem)
+    parents = {directory.run.id: directory.run for directory in directories}
     for directory in directories:
-        parents[directory.run.id] = directory.run
-    for directory in directories:
-        status = directory.status
-        if status is None or status.word != "finished" or not directory.evaluation_path.exists():
-            unfinished[directory.run.id] = "not begun" if status is None else status.word
+        try:
+            if (reason := _exclusion_reason(directory)) is not None:
+                left_out[directory.run.id] = reason
+                continue
+            sessions = read_sessions(directory.provenance_path)
+            row = _row(directory, folder, parents, sessions)
+            evaluation = read_table(directory.evaluation_path, EVALUATION_SCHEMA)
+            if directory.run.config.learning.updates:
+                metrics.append(read_table(directory.metrics_path, METRICS_SCHEMA))
+        except StorageError as problem:
+            left_out[directory.run.id] = str(problem)
             continue
-        sessions = read_sessions(directory.provenance_path)
         provenance[directory.run.id] = sessions
-        rows.append(_row(directory, folder, parents, sessions))
-        if directory.run.config.learning.updates:
-            metrics.append(read_table(directory.metrics_path, METRICS_SCHEMA))
-        evaluations.append(read_table(directory.evaluation_path, EVALUATION_SCHEMA))
+        rows.append(row)
+        evaluations.append(evaluation)
     if not rows:
-        raise StorageError(f"{folder} has no finished run to report on.")
+        reasons = "".join(f" {run}: {reason}" for run, reason in list(left_out.items())[:1])
+        raise StorageError(f"{folder} has no finished run to report on.{reasons}")
     return Frames(
         runs=pl.DataFrame(rows, schema=RUNS_SCHEMA),
         metrics=pl.concat([pl.DataFrame(schema=METRICS_SCHEMA), *metrics]),
         evaluation=pl.concat(evaluations),
-        unfinished=unfinished,
+        left_out=left_out,
         provenance=provenance,
         folder=folder,
     )
 
 
-def method_of(run: Run) -> str:
-    """The name of a method: its colour."""
-    posterior = run.config.posterior
-    match posterior.kind:
-        case "point":
-            return "rnn"
-        case "variational":
-            return "vrnn"
-        case _:
-            return "stationary" if posterior.accumulate == "none" else posterior.accumulate
+def _exclusion_reason(directory: RunDirectory) -> str | None:
+    """Reason why a run cannot be reported on; None if it can."""
+    status = directory.status
+    if status is None:
+        return "not begun"
+    if status.state != "finished":
+        return status.state
+    evaluate = f"recurrent-laplace evaluate {directory.path}"
+    if not directory.evaluation_path.exists():
+        return f"not evaluated: run {evaluate}"
+    stale = stale_evaluation(directory)
+    return None if stale is None else f"{stale}: run {evaluate}"
 
 
 def _row(
@@ -136,6 +148,7 @@ def _row(
 ) -> dict[str, Any]:
     run = directory.run
     learning, posterior = run.config.learning, run.config.posterior
+    window = run.tables()["posterior"].get("window")
     origin, snapshot = "scratch", None
     if run.parent is not None:
         origin = "finetuned" if learning.updates else "posthoc"
@@ -153,9 +166,9 @@ def _row(
         "origin": origin,
         "snapshot": snapshot,
         "parent": None if run.parent is None else run.parent.run,
-        "method": method_of(run),
-        "covariance": None if posterior.kind == "point" else posterior.covariance,
-        "window": str(posterior.window),
+        "method": posterior.method,
+        "covariance": posterior.family,
+        "window": None if window is None else str(window),
         "features": run.config.agent.features,
         "beta": learning.beta,
         "samples": learning.training_samples,

@@ -1,8 +1,10 @@
-"""How each method is named and drawn: the paper's colours, and a line style for each covariance."""
+"""Names, colours and line styles of methods, as in the paper."""
 
 import dataclasses
 from collections.abc import Iterable
 from typing import Any, Literal
+
+from recurrent_laplace.models import LaplaceConfig, PointConfig, VariationalConfig
 
 COLOURS = {
     "rnn": "#000000",
@@ -12,75 +14,83 @@ COLOURS = {
     "mean_and_precision": "#1f5fbf",
 }
 """Black, grey, red, green and blue, as in the paper."""
+OTHER_COLOUR = "#b8860b"
+"""Colour of methods that are not in the paper."""
 
-NAMES = {
-    "rnn": "RNN",
-    "vrnn": "VRNN",
-    "stationary": "stationary Laplace",
-    "precision": "sum of precisions",
-    "mean_and_precision": "sum of means and precisions",
-}
+METHODS = (
+    PointConfig(),
+    VariationalConfig(),
+    LaplaceConfig(accumulate="none"),
+    LaplaceConfig(accumulate="precision"),
+    LaplaceConfig(accumulate="mean_and_precision"),
+)
+"""The paper's methods, in its order."""
+
+NAMES = {config.method: config.legend for config in METHODS}
 
 STYLES: dict[str | None, Literal["-", "--"]] = {None: "-", "diagonal": "--", "dense": "-"}
 
 ORIGINS = {"scratch": "from scratch", "finetuned": "fine-tuned", "posthoc": "post hoc"}
-"""Of the paper's runs: figures and claims are about these."""
+"""Origins of the paper's runs, which figures and claims use."""
 ALL_ORIGINS = ORIGINS | {"calibrated": "post hoc, calibrated"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A method with its covariance, where it has one: what a line stands for."""
+    """A method with its covariance, if it has one; drawn as one line."""
 
     method: str
     covariance: str | None
 
     @property
     def label(self) -> str:
-        """In words."""
-        return " ".join([NAMES[self.method], *([self.covariance] if self.covariance else [])])
+        """Label in legends and tables."""
+        # A registered method that is not in the paper has no display name.
+        name = NAMES.get(self.method, self.method)
+        return " ".join([name, *([self.covariance] if self.covariance else [])])
 
     @property
     def colour(self) -> str:
-        """The method's colour."""
-        return COLOURS[self.method]
+        """Colour of the method."""
+        return COLOURS.get(self.method, OTHER_COLOUR)
 
     @property
     def style(self) -> Literal["-", "--"]:
-        """The covariance's line style."""
+        """Line style of the covariance."""
         return STYLES[self.covariance]
 
 
-RNN = Variant("rnn", None)
+RNN = Variant(PointConfig().method, None)
 BAYESIAN = tuple(
-    Variant(method, covariance)
-    for method in ("vrnn", "stationary", "precision", "mean_and_precision")
+    Variant(config.method, covariance)
+    for config in METHODS
+    if config.family is not None
     for covariance in ("diagonal", "dense")
 )
 VARIANTS = (RNN, *BAYESIAN)
 
 
-def without_blue(variants: Iterable[Variant]) -> tuple[Variant, ...]:
-    """All but the sum of means and precisions, which the paper leaves out of its first figures."""
+def without_summed_means(variants: Iterable[Variant]) -> tuple[Variant, ...]:
+    """Variants without the sum of means and precisions, which the paper omits from its first figures."""
     return tuple(variant for variant in variants if variant.method != "mean_and_precision")
 
 
 def join_labels(variants: Iterable[Variant]) -> str:
-    """Variants in words; a method of which both covariances are there is named once."""
+    """Labels of the variants; a method with both covariances is named once."""
     covariances: dict[str, list[str | None]] = {}
     for variant in variants:
         covariances.setdefault(variant.method, []).append(variant.covariance)
     return ", ".join(
-        NAMES[method] if len(some) == 2 else Variant(method, some[0]).label
-        for method, some in covariances.items()
+        NAMES[method] if len(names) == 2 else Variant(method, names[0]).label
+        for method, names in covariances.items()
     )
 
 
 def describe_run(row: dict[str, Any]) -> str:
-    """A row of the runs in words."""
+    """Description of a row of the runs."""
     words = [Variant(row["method"], row["covariance"]).label]
     if row["method"] in ("stationary", "precision", "mean_and_precision"):
         words.append("all history" if row["window"] == "all" else f"window {row['window']}")
-    share = row["snapshot"]
-    at = "" if share in (None, 1.0) else f" on the snapshot at {share:.3g}"
-    return ", ".join([*words, ALL_ORIGINS[row["origin"]] + at])
+    fraction = row["snapshot"]
+    snapshot = "" if fraction in (None, 1.0) else f" on the snapshot at {fraction:.3g}"
+    return ", ".join([*words, ALL_ORIGINS[row["origin"]] + snapshot])

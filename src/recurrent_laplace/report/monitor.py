@@ -1,4 +1,4 @@
-"""A page of an agent that was watched: its belief over time, beside what it did and what it got."""
+"""Page of a monitored agent: readings of its belief over time, with actions and rewards."""
 
 import base64
 import dataclasses
@@ -11,36 +11,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-import recurrent_laplace
-from recurrent_laplace.deploy import Monitor
-from recurrent_laplace.deploy.recording import Episode, diagnose_episodes
 from recurrent_laplace.files import write_text
-from recurrent_laplace.report.page import PIXELS_PER_INCH, as_ascii, environment
-from recurrent_laplace.report.tasks import BLUE, OTHERS, STYLE, VERMILION
+from recurrent_laplace.monitoring import Monitor
+from recurrent_laplace.monitoring.episode import Episode, diagnose_episodes, format_number
+from recurrent_laplace.monitoring.signals import finite_or_nan
+from recurrent_laplace.report.page import PIXELS_PER_INCH, render_template
+from recurrent_laplace.report.style import BLUE, OTHERS, STYLE, VERMILION
 
 GLOSSARY = {
-    "entropy": "How wide the belief is, in nats; lower is surer. Only differences mean something.",
-    "kl": "How far the belief moved in this step, in nats: KL from the belief one step before.",
-    "mahalanobis": "The part of the KL that the jump of the mean causes.",
+    "entropy": "Entropy of the belief, in nats; lower is more certain. Only differences are meaningful.",
+    "kl": "KL divergence of the belief from the belief one step before, in nats.",
+    "mahalanobis": "The part of the KL that is due to the change of the mean.",
     "value": "The value head at the mean of the belief.",
-    "value_stddev": "How uncertain the value is under the belief, the head linearised.",
-    "value_moved": "How much the value of this very observation changed because the belief did.",
+    "value_stddev": "Standard deviation of the value under the belief, with the head linearised.",
+    "value_moved": "Change of the value of the current observation due to the change of the belief.",
     "policy_entropy": "Entropy of the policy at the mean of the belief, in nats.",
-    "policy_disagreement": "Mean KL, in nats, of the policies of draws from the belief from the policy "
-    "at its mean.",
-    "policy_moved": "How far the policy at this very observation moved because the belief did, in nats.",
+    "policy_disagreement": "Mean KL, in nats, of the policies of belief samples from the policy at the mean.",
+    "policy_moved": "KL, in nats, of the policy at this observation from that of the previous belief.",
 }
-"""What each reading is, in a sentence."""
+"""Definition of each reading."""
 
 LOGARITHMIC = ("kl", "mahalanobis", "policy_disagreement", "policy_moved")
 OVERVIEW = ("entropy", "kl", "value_stddev", "policy_disagreement")
 MOST_EPISODES = 12
-"""Episodes with a figure of their own."""
+"""Maximum number of episodes with their own figure."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure as the page has it."""
+    """A figure embedded in the page."""
 
     anchor: str
     title: str
@@ -50,46 +49,40 @@ class Picture:
 
 
 def write_monitor_page(
-    out: Path, monitor: Monitor, episodes: list[Episode], *, name: str, place: str, command: str
+    out: Path, monitor: Monitor, episodes: list[Episode], *, name: str, environment: str, command: str
 ) -> None:
-    """Write the page of some episodes; `name` is the agent's, `place` where it was played."""
-    diagnosis = diagnose_episodes(monitor, episodes)
+    """Write the page of some episodes of the agent `name` in an environment."""
     pictures = [_picture("overview", "All episodes", draw_overview(episodes))]
     for number, episode in enumerate(episodes[:MOST_EPISODES], 1):
         pictures.append(_picture(f"episode-{number}", f"Episode {number}", draw_episode(episode)))
-    html = (
-        environment()
-        .get_template("monitor.html.jinja")
-        .render(
-            name=name,
-            place=place,
-            posterior=describe_posterior(monitor),
-            diagnosis=diagnosis,
-            compared=min(len(episode.steps) for episode in episodes),
-            rows=[episode.summary() for episode in episodes],
-            pictures=pictures,
-            glossary={key: text for key, text in GLOSSARY.items() if key in episodes[0].readings},
-            command=command,
-            version=recurrent_laplace.__version__,
-        )
+    html = render_template(
+        "monitor",
+        name=name,
+        environment=environment,
+        posterior=describe_posterior(monitor),
+        diagnosis=diagnose_episodes(monitor, episodes),
+        compared=min(len(episode.steps) for episode in episodes),
+        rows=[episode.summary() for episode in episodes],
+        number=format_number,
+        pictures=pictures,
+        glossary={key: text for key, text in GLOSSARY.items() if key in episodes[0].readings},
+        command=command,
     )
-    write_text(out, as_ascii(html))
+    write_text(out, html)
 
 
 def describe_posterior(monitor: Monitor) -> str:
-    """A posterior in a few words."""
+    """Short description of the posterior."""
     posterior = monitor.posterior
-    words = {
-        name: getattr(posterior, name)
-        for name in ("covariance", "accumulate", "window", "forgetting")
-        if hasattr(posterior, name)
-    }
-    options = ", ".join(f"{name} {'all' if value is None else value}" for name, value in words.items())
-    return f"a {type(posterior).__name__} of {posterior.memory.feature_size} features ({options})"
+    names = [field.name for field in dataclasses.fields(posterior) if field.metadata.get("static")]
+    values = {name: getattr(posterior, name) for name in names}
+    options = ", ".join(f"{name} {'all' if value is None else value}" for name, value in values.items())
+    features = f"a {type(posterior).__name__} of {posterior.memory.feature_size} features"
+    return f"{features} ({options})" if options else features
 
 
 def draw_overview(episodes: list[Episode]) -> Figure:
-    """A few readings of all episodes over each other."""
+    """Draw some readings of all episodes in common panels."""
     names = [name for name in OVERVIEW if name in episodes[0].readings]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 1.7 * len(names)), layout="constrained")
@@ -108,14 +101,14 @@ def draw_overview(episodes: list[Episode]) -> Figure:
 
 
 def draw_episode(episode: Episode) -> Figure:
-    """All readings of one episode, under its rewards and actions."""
+    """Draw all readings of one episode below its rewards and actions."""
     names = episode.readings
     steps = episode.steps
     t = steps["t"].to_numpy()
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 0.9 + 1.15 * (2 + len(names))), layout="constrained")
         rows = figure.subplots(2 + len(names), 1, sharex=True)
-        rows[0].bar(t, steps["reward"].to_numpy(), color=VERMILION, width=1.0)
+        rows[0].bar(t, finite_or_nan(steps["reward"].to_numpy()), color=VERMILION, width=1.0)
         _label(rows[0], "reward")
         for column, colour in zip(episode.actions, (BLUE, VERMILION, *OTHERS), strict=False):
             rows[1].plot(t, steps[column].to_numpy(), color=colour, linewidth=0.9, drawstyle="steps-mid")
@@ -129,9 +122,8 @@ def draw_episode(episode: Episode) -> Figure:
 
 
 def _line(axes: Axes, episode: Episode, name: str, colour: str, label: str | None = None) -> None:
-    values = episode.steps[name].to_numpy()
+    values = finite_or_nan(episode.steps[name].to_numpy())
     if name in LOGARITHMIC:
-        # Zero has no place on a logarithmic axis.
         values = np.where(values > 0, values, np.nan)
         axes.set_yscale("log")
     axes.plot(episode.steps["t"].to_numpy(), values, color=colour, linewidth=1.1, label=label)

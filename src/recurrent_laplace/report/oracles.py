@@ -1,4 +1,4 @@
-"""What exact Bayes reaches on the tasks of the runs that are reported on."""
+"""Performance of exact Bayes on the tasks of the reported runs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,22 +6,25 @@ from collections.abc import Callable
 import polars as pl
 
 from recurrent_laplace.evaluation.references import EXACT
-from recurrent_laplace.experiments.oracles import oracle_table, training_id, training_table
-from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.report.frames import Frames
 from recurrent_laplace.report.selection import cutoff_of
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.oracles import oracle_table, training_id, training_table
+
+ProgressCallback = Callable[[str], None]
+"""Receives one line of progress."""
 
 
-def with_oracles(frames: Frames, say: Callable[[str], None] = lambda text: None) -> Frames:
-    """The same frames, with the tables of exact Bayes: one for each task, one for each length in training.
+def with_oracles(frames: Frames, progress: ProgressCallback = lambda text: None) -> Frames:
+    """Add the tables of exact Bayes to frames: one per task, and one per training length.
 
-    Tables that are not beside the runs yet are computed and put there.
+    Tables that are not yet stored next to the runs are computed and stored there.
     """
     if frames.folder is None:
         return frames
     tables = [frames.oracle]
     for row in frames.runs.unique("task_id", keep="first", maintain_order=True).iter_rows(named=True):
-        say(f"exact Bayes on {row['task'].replace('_', ' ')}")
+        progress(f"exact Bayes on {row['task'].replace('_', ' ')}")
         directory = RunDirectory.open(frames.folder / row["path"])
         task = directory.run.config.task
         tables.append(oracle_table(directory.folder, task))
@@ -33,12 +36,12 @@ def with_oracles(frames: Frames, say: Callable[[str], None] = lambda text: None)
 
 
 def exact_tests(frames: Frames, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """What exact Bayes reaches on the test tasks that most of these runs have: rows of `t, value`."""
+    """Test performance of exact Bayes on the commonest task of these runs: rows of `t, value`."""
     return _means(frames, metric, _commonest(runs))
 
 
 def exact_training(frames: Frames, runs: pl.DataFrame, metric: str) -> float | None:
-    """What it reaches on the tasks that most of these runs were trained on; None where that is not known."""
+    """Performance of exact Bayes on the commonest training task of these runs; None if unknown."""
     steps = cutoff_of(runs)
     if steps is None:
         return None
@@ -54,6 +57,6 @@ def _means(frames: Frames, metric: str, configuration: str) -> pl.DataFrame:
 
 
 def _commonest(runs: pl.DataFrame) -> str:
-    """The identity of the task that most runs have; empty if none is known."""
+    """Identity of the commonest task; empty if none is known."""
     known = runs["task_id"].drop_nulls().mode()
     return "" if known.is_empty() else str(known.min())

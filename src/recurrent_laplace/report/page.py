@@ -1,45 +1,45 @@
-"""One page that has it all, in one file: verdicts, figures, and the runs behind them."""
+"""Report page in one HTML file: verdicts, figures, and the runs behind them."""
 
 import base64
 import dataclasses
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
 import recurrent_laplace
-from recurrent_laplace.files import StorageError, read_text, write_text
-from recurrent_laplace.report.claims import Verdict, judge
+from recurrent_laplace.files import StorageError, read_sealed, write_text
+from recurrent_laplace.report.claims import Claim, Verdict, judge
 from recurrent_laplace.report.figures import FIGURES, FigureEntry
 from recurrent_laplace.report.frames import Frames, load_frames
 from recurrent_laplace.report.methods import ALL_ORIGINS, describe_run
-from recurrent_laplace.report.oracles import with_oracles
+from recurrent_laplace.report.oracles import ProgressCallback, with_oracles
 from recurrent_laplace.report.panels import Drawing
-from recurrent_laplace.report.tasks import save_figure
+from recurrent_laplace.report.style import save_figure
 
 PIXELS_PER_INCH = 115
-"""A little larger than in print: text of 9 points is small on a screen."""
+"""Scale of figures, larger than in print, since text of 9 points is small on a screen."""
 
 OUTCOMES = ("reproduced", "not reproduced", "not decided")
 
 
 @dataclasses.dataclass(frozen=True)
 class PageFigure:
-    """A figure as the page has it."""
+    """A figure of the page."""
 
     entry: FigureEntry
     source: str
-    """The picture as a data URI."""
+    """Image as a data URI."""
     width: int
-    """In pixels, where there is room."""
+    """Maximum width in pixels."""
     runs: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class PageRun:
-    """A run as the page has it: its row of the table, and what else is known of it."""
+    """A run of the page: its row of the table, configuration and provenance."""
 
     anchor: str
     row: dict[str, Any]
@@ -51,39 +51,54 @@ class PageRun:
 
 
 def write_report(
-    folder: Path, out: Path | None = None, say: Callable[[str], None] = lambda text: None
+    folder: Path,
+    out: Path | None = None,
+    progress: ProgressCallback = lambda text: None,
+    *,
+    warn: Callable[[str], None] = lambda text: None,
+    figures: Sequence[FigureEntry] | None = None,
+    claims: Sequence[Claim] | None = None,
 ) -> Path:
-    """Draw all figures of the runs under `folder` and write the page; returns where it is.
+    """Draw all figures of the runs under `folder` and write the page; returns its path.
 
-    Figures go to `folder/figures`, as PDF and SVG. Nothing is written before all of it could be made, but for
-    tables of exact Bayes beside the runs.
-    `say` is told what is being done.
+    Figures are written to `folder/figures`, as PDF and SVG. Apart from tables of exact Bayes, nothing is
+    written until everything has been drawn. `progress` receives the current step, `warn` the runs that are
+    left out, with the reason. `figures` and `claims` are those of the package by default; others are added
+    as in `figures=(*FIGURES, own)`.
     """
+    entries = FIGURES if figures is None else tuple(figures)
+    numbers = [entry.number for entry in entries]
+    if len(set(numbers)) < len(numbers):
+        taken = next(number for number in numbers if numbers.count(number) > 1)
+        raise ValueError(f"figures must have different numbers; two have number {taken}.")
     out = folder / "report.html" if out is None else out
-    say("reading the runs")
+    progress("reading the runs")
     frames = load_frames(folder)
+    for run, reason in frames.left_out.items():
+        warn(f"left out: {run}: {reason}")
     if out.is_dir() or not out.parent.is_dir():
-        raise StorageError(f"the page cannot be written to {out}: {_why(out)}.")
-    frames = with_oracles(frames, say)
-    say("judging the claims")
-    verdicts = judge(frames)
+        problem = "it is a directory" if out.is_dir() else f"there is no directory {out.parent}"
+        raise StorageError(f"the page cannot be written to {out}: {problem}.")
+    frames = with_oracles(frames, progress)
+    progress("judging the claims")
+    verdicts = judge(frames) if claims is None else judge(frames, claims)
     drawings = {}
-    for entry in FIGURES:
-        say(f"drawing figure {entry.number} of {len(FIGURES)}: {entry.title}")
+    for entry in entries:
+        progress(f"drawing figure {entry.number} of {len(entries)}: {entry.title}")
         drawings[entry] = entry.draw(frames)
-    say("writing the figures")
+    progress("writing the figures")
     for entry, drawing in drawings.items():
         for suffix in ("pdf", "svg"):
             save_figure(drawing, folder / "figures" / f"{entry.stem}.{suffix}")
-    figures = [page_figure(entry, drawing, folder / "figures") for entry, drawing in drawings.items()]
-    say("writing the page")
-    write_text(out, render_page(frames, verdicts, figures, name=folder.resolve().name, folder=folder))
+    drawn = [page_figure(entry, drawing, folder / "figures") for entry, drawing in drawings.items()]
+    progress("writing the page")
+    write_text(out, render_page(frames, verdicts, drawn, name=folder.resolve().name, folder=folder))
     return out
 
 
 def page_figure(entry: FigureEntry, drawing: Drawing, folder: Path) -> PageFigure:
-    """A figure whose SVG is in `folder`, for the page."""
-    # As a picture and not as a part of the page, so that names inside of figures cannot meet.
+    """The figure with its SVG from `folder`, embedded as a data URI."""
+    # An image instead of inline SVG, so that ids inside of figures cannot clash.
     data = base64.b64encode((folder / f"{entry.stem}.svg").read_bytes()).decode()
     width = round(PIXELS_PER_INCH * drawing.get_figwidth())
     return PageFigure(entry, f"data:image/svg+xml;base64,{data}", width, sorted(drawing.runs))
@@ -92,41 +107,34 @@ def page_figure(entry: FigureEntry, drawing: Drawing, folder: Path) -> PageFigur
 def render_page(
     frames: Frames, verdicts: list[Verdict], figures: list[PageFigure], *, name: str, folder: Path
 ) -> str:
-    """The page as HTML; whatever is in `frames` is shown as text."""
+    """Render the page as HTML; values in `frames` are escaped."""
     runs = [_page_run(frames, row, number) for number, row in enumerate(_ordered(frames), 1)]
-    html = (
-        environment()
-        .get_template("page.html.jinja")
-        .render(
-            name=name,
-            dates=_dates(frames),
-            outcomes={word: sum(verdict.verdict == word for verdict in verdicts) for word in OUTCOMES},
-            verdicts=verdicts,
-            figures=figures,
-            runs=runs,
-            anchors={run.row["run"]: run.anchor for run in runs},
-            unfinished=frames.unfinished,
-            sweep=_sweep_command(folder),
-            report=shlex.join(["recurrent-laplace", "report", str(folder)]),
-            version=recurrent_laplace.__version__,
-        )
+    return render_template(
+        "page",
+        name=name,
+        dates=_dates(frames),
+        outcomes={word: sum(verdict.verdict == word for verdict in verdicts) for word in OUTCOMES},
+        verdicts=verdicts,
+        figures=figures,
+        runs=runs,
+        anchors={run.row["run"]: run.anchor for run in runs},
+        left_out=frames.left_out,
+        sweep=_sweep_command(folder),
+        report=shlex.join(["recurrent-laplace", "report", str(folder)]),
     )
-    return as_ascii(html)
 
 
-def environment() -> jinja2.Environment:
-    """Our templates, in which whatever is put into a page is text."""
-    return jinja2.Environment(
+def render_template(template: str, /, **values: Any) -> str:
+    """Render a template of this folder with escaped values, in ASCII, which is the same in every locale."""
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def as_ascii(html: str) -> str:
-    """The same page in plain ASCII, which is the same bytes in every locale."""
+    source = environment.get_template(f"{template}.html.jinja")
+    html = source.render(version=recurrent_laplace.__version__, **values)
     return html.encode("ascii", "xmlcharrefreplace").decode()
 
 
@@ -140,7 +148,7 @@ def _page_run(frames: Frames, row: dict[str, Any], number: int) -> PageRun:
         f"{last['cores']} cores" if last.get("cores") else None,
         last.get("platform"),
     ]
-    config = "" if frames.folder is None else read_text(frames.folder / row["path"] / "config.toml")
+    config = "" if frames.folder is None else read_sealed(frames.folder / row["path"] / "config.toml")
     return PageRun(
         anchor=f"run-{number}",
         row=row,
@@ -161,7 +169,7 @@ def _ordered(frames: Frames) -> list[dict[str, Any]]:
 
 
 def _dates(frames: Frames) -> str:
-    """The day on which the runs were begun, or the first and the last of such days."""
+    """Date on which the runs were started, or the first and the last date."""
     days = sorted({began[:10] for began in frames.runs["began"].drop_nulls()})
     if not days:
         return "at an unknown time"
@@ -169,7 +177,7 @@ def _dates(frames: Frames) -> str:
 
 
 def _sweep_command(folder: Path) -> str | None:
-    """What makes the runs again, where a sweep has made them."""
+    """Command of the sweep that made the runs, if there is one."""
     file = folder / "sweep.toml"
     if not file.is_file():
         return None
@@ -179,7 +187,3 @@ def _sweep_command(folder: Path) -> str | None:
 def _command(words: list[str]) -> str:
     program, *arguments = words
     return shlex.join([Path(program).name, *arguments])
-
-
-def _why(out: Path) -> str:
-    return "it is a directory" if out.is_dir() else f"there is no directory {out.parent}"

@@ -1,4 +1,4 @@
-"""A panel of lines: a metric of a task, a line for each method, with the interval over seeds."""
+"""Panels of curves: a metric of a task, a line per method, with intervals over seeds."""
 
 import dataclasses
 import itertools
@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from recurrent_laplace.evaluation.lengths import LENGTHS
 from recurrent_laplace.evaluation.references import EXACT
 from recurrent_laplace.evaluation.statistics import mean_interval
 from recurrent_laplace.report.frames import Frames
@@ -30,16 +29,17 @@ from recurrent_laplace.report.methods import (
 )
 from recurrent_laplace.report.oracles import exact_tests, exact_training
 from recurrent_laplace.report.selection import cutoff_of, main_runs
-from recurrent_laplace.report.tasks import STYLE
+from recurrent_laplace.report.style import STYLE
+from recurrent_laplace.tasks.held_out import LENGTHS
 
 POINTS = 120
-"""Most points of a training curve: more updates than this are averaged in groups."""
+"""Maximum number of points of a training curve; more updates are averaged in groups."""
 
 COMPRESSED_ABOVE = 10.0
-"""Larger numbers than this are on an axis that is logarithmic far from zero."""
+"""Largest value on a linear axis; larger values get a symlog axis."""
 
 BAND_ROOM = 0.5
-"""How far bands may widen an axis, as a share of what the lines need; what is wider is cut."""
+"""How far bands may extend an axis, as a fraction of the range of the lines; wider bands are clipped."""
 
 EXACT_STYLE: dict[str, Any] = {"color": "#8e44ad", "linewidth": 1.0, "linestyle": (0, (5, 2)), "zorder": 4}
 
@@ -52,7 +52,7 @@ Scale = Literal["linear", "log", "compressed"]
 
 
 class Metric(NamedTuple):
-    """What is written at an axis, and how numbers are spread on it."""
+    """Label and scale of the axis of a metric."""
 
     label: str
     scale: Scale
@@ -71,7 +71,7 @@ X_LABELS = {"t": "steps seen, t", "update": "updates"}
 
 
 class Drawing(Figure):
-    """A figure that knows the runs behind it."""
+    """A figure that records the runs behind it."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -79,7 +79,7 @@ class Drawing(Figure):
 
 
 class Curve(NamedTuple):
-    """A mean over units (seeds, mostly) at each x, with its 99% interval."""
+    """Mean over units (usually seeds) at each x, with its 99% interval."""
 
     x: np.ndarray
     mean: np.ndarray
@@ -90,15 +90,15 @@ class Curve(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Panel:
-    """What a panel shows.
+    """Content of a panel.
 
-    - `metric` of `task`, against `x`: steps of test tasks, or updates of training;
+    - `metric` of `task`, against `x`: steps of test tasks, or training updates;
     - `origin`: from scratch, fine-tuned or post hoc;
-    - `variants`: the lines that there should be;
-    - `samples`: the draws in the loss, where they are asked for;
-    - `choose`: which runs stand for a variant; with another choice than `main_runs`, every seed of every
-      run is a unit of its own, an agent;
-    - `keep`: which rows of `unit, x, value` are averaged; all of them by default.
+    - `variants`: the expected lines;
+    - `samples`: required number of samples in the loss, if any;
+    - `choose`: selects the runs of a variant; with a function other than `main_runs`, every seed of every
+      run is a separate unit, an agent;
+    - `keep`: selects the rows of `unit, x, value` that are averaged; all by default.
     """
 
     metric: str
@@ -111,7 +111,7 @@ class Panel:
     keep: Callable[[pl.DataFrame], pl.DataFrame] | None = None
 
     def curve(self, frames: Frames, variant: Variant) -> tuple[pl.DataFrame, Curve | None]:
-        """The runs of a variant, and their curve; None if they have none."""
+        """Runs of a variant, and their curve; None if they have no values."""
         chosen = {} if self.samples is None else {"samples": self.samples}
         runs = self.choose(frames, self.task, self.origin, variant, **chosen)
         rows = unit_rows(frames, runs, self.metric, self.x, by_run=self.choose is not main_runs)
@@ -120,37 +120,37 @@ class Panel:
         return runs, curve_of(average_updates(rows) if self.x == "update" else rows)
 
     def draw(self, axes: Axes, frames: Frames) -> None:
-        """Draw all lines, and say which are missing."""
-        missing, units, behind = [], set(), []
+        """Draw all lines, and name the missing ones."""
+        missing, units, drawn = [], set(), []
         for variant in self.variants:
             runs, curve = self.curve(frames, variant)
             if curve is None:
                 missing.append(variant)
                 continue
-            behind.append(runs)
+            drawn.append(runs)
             units.add(curve.units)
             draw_curve(axes, curve, variant)
         title = ORIGINS[self.origin]
-        if not behind:
-            say_empty(axes)
+        if not drawn:
+            show_empty(axes)
         else:
-            runs = pl.concat(behind)
-            remember(axes, runs)
+            runs = pl.concat(drawn)
+            record_runs(axes, runs)
             draw_exact(axes, frames, runs, self.metric, self.x)
             if self.x == "t" and (cutoff := cutoff_of(runs)) is not None:
                 mark(axes, cutoff)
             title += f", {count_words(units, 'seed' if self.choose is main_runs else 'agent')}"
-            say_missing(axes, join_labels(missing))
+            show_missing(axes, join_labels(missing))
         axes.set_title(title)
 
 
 def unit_rows(
     frames: Frames, runs: pl.DataFrame, metric: str, x: Literal["t", "update"], *, by_run: bool = False
 ) -> pl.DataFrame:
-    """The numbers of runs as rows of `unit, x, value`.
+    """Values of a metric as rows of `unit, x, value`.
 
-    A unit is a seed, or with `by_run` a seed of a run. Test tasks are averaged, and so are runs with the
-    same seed.
+    A unit is a seed, or with `by_run` a seed of a run. Values are averaged over test tasks, and over runs
+    with the same seed.
     """
     table = frames.evaluation if x == "t" else frames.metrics
     rows = table.filter(pl.col("run").is_in(runs["run"].implode()) & (pl.col("metric") == metric))
@@ -161,7 +161,7 @@ def unit_rows(
 
 
 def average_updates(rows: pl.DataFrame, points: int = POINTS) -> pl.DataFrame:
-    """Means of groups of consecutive updates, so that at most `points` are left; at the middle of each."""
+    """Average consecutive updates in groups, so that at most `points` remain, each at its group's mean x."""
     updates = rows["x"].n_unique()
     size = -(-updates // points)
     if size <= 1:
@@ -173,7 +173,7 @@ def average_updates(rows: pl.DataFrame, points: int = POINTS) -> pl.DataFrame:
 
 
 def curve_of(rows: pl.DataFrame) -> Curve | None:
-    """The mean over units at each x; None without rows."""
+    """Mean over units at each x, with its interval; None without rows."""
     if rows.is_empty():
         return None
     points = [
@@ -187,19 +187,18 @@ def curve_of(rows: pl.DataFrame) -> Curve | None:
 
 
 def draw_curve(axes: Axes, curve: Curve, variant: Variant) -> Line2D:
-    """A line, with its band where there is more than one unit."""
+    """Draw a line, with a band if there is more than one unit."""
     if curve.units > 1:
         axes.fill_between(
             curve.x, curve.low, curve.high, color=variant.colour, alpha=0.13, linewidth=0, zorder=1
         )
-    alone = len(curve.x) == 1
     (line,) = axes.plot(
         curve.x,
         curve.mean,
         color=variant.colour,
         linestyle=variant.style,
         linewidth=1.5,
-        marker="o" if alone else "",
+        marker="o" if len(curve.x) == 1 else "",
         label=variant.label,
         zorder=3 if variant.covariance else 2.5,
     )
@@ -209,7 +208,7 @@ def draw_curve(axes: Axes, curve: Curve, variant: Variant) -> Line2D:
 def draw_exact(
     axes: Axes, frames: Frames, runs: pl.DataFrame, metric: str, x: Literal["t", "update"]
 ) -> None:
-    """A thin line of what exact Bayes reaches on the tasks of these runs, where that is known."""
+    """Draw the performance of exact Bayes on the tasks of these runs as a thin line, if it is known."""
     if x == "update":
         level = exact_training(frames, runs, metric)
         if level is not None:
@@ -221,24 +220,24 @@ def draw_exact(
 
 
 def mark(axes: Axes, x: float) -> None:
-    """A dashed line: from here on, something is new."""
+    """Draw a dashed vertical line at a change point."""
     axes.axvline(x, label=MARK, **MARK_STYLE)
 
 
 def mark_handle(label: str) -> Line2D:
-    """What a mark means, for the legend."""
+    """Legend entry of a mark."""
     return Line2D([], [], label=label, **MARK_STYLE)
 
 
-def say_empty(axes: Axes, text: str = "no runs") -> None:
-    """A panel with nothing in it says so."""
+def show_empty(axes: Axes, text: str = "no runs") -> None:
+    """Label a panel without content."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="0.4")
-    # Not by removing ticks, which panels may share.
+    # Hidden rather than removed, since panels may share ticks.
     axes.tick_params(which="both", left=False, bottom=False, labelleft=False, labelbottom=False)
 
 
-def say_missing(axes: Axes, missing: str, width: int = 44) -> None:
-    """Name what should be in a panel and is not, below it."""
+def show_missing(axes: Axes, missing: str, width: int = 44) -> None:
+    """Name the missing lines below a panel."""
     if not missing:
         return
     axes.annotate(
@@ -255,14 +254,14 @@ def say_missing(axes: Axes, missing: str, width: int = 44) -> None:
 
 
 def count_words(units: Iterable[int], noun: str) -> str:
-    """`5 seeds`, `2 to 5 seeds`."""
+    """A count or range of counts with its noun: `5 seeds`, `2 to 5 seeds`."""
     least, most = min(units := set(units)), max(units)
     span = f"{least}" if least == most else f"{least} to {most}"
     return f"{span} {noun}{'' if most == 1 else 's'}"
 
 
-def remember(axes: Axes, runs: pl.DataFrame) -> None:
-    """Note in the figure that these runs are behind it."""
+def record_runs(axes: Axes, runs: pl.DataFrame) -> None:
+    """Record in the figure that these runs are behind it."""
     figure = axes.get_figure(root=True)
     if isinstance(figure, Drawing):
         figure.runs |= set(runs["run"])
@@ -276,10 +275,10 @@ def draw_grid(
     share: Literal["row", "column"] = "row",
     title: Callable[[Panel], str] | None = None,
 ) -> Drawing:
-    """A figure of panels, in rows.
+    """Draw a figure of panels, in rows.
 
-    The panels of a row (or of a column) have the same range of y. `x` is how steps are spread: by their
-    root, since most are at the beginning, or evenly. `title` is put before a panel's own.
+    The panels of a row (or of a column, by `share`) have the same y range. `x` is the scale of steps: square
+    root, since most lengths are short, or linear. `title` gives a prefix for a panel's own title.
     """
     rows, columns = len(panels), len(panels[0])
     with matplotlib.rc_context(STYLE):
@@ -306,13 +305,13 @@ def draw_grid(
 
 
 def finish_axes(axes: Axes, ylabel: str, xlabel: str) -> None:
-    """Labels, and no more frame than is needed."""
+    """Set the labels, and remove the upper and right spines."""
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def spread_steps(axes: Axes, scale: Literal["root", "linear"]) -> None:
-    """The x axis of test tasks: steps by their root, or evenly."""
+    """Set the x axis of test tasks: square root or linear scale."""
     if scale == "root":
         axes.set_xscale("function", functions=(lambda t: np.sqrt(np.maximum(t, 0)), np.square))
         axes.set_xticks(T_TICKS, [str(t) for t in T_TICKS])
@@ -321,7 +320,7 @@ def spread_steps(axes: Axes, scale: Literal["root", "linear"]) -> None:
 
 
 def fit_y(group: Sequence[Axes], scale: Scale) -> None:
-    """One range of y for a group of panels: all of the lines, and some of bands that are much wider."""
+    """Set one y range for a group of panels, which contains all lines and clips bands that are much wider."""
     drawn = [axes for axes in group if any(map(_is_curve, axes.lines))]
     lines = [line.get_ydata() for axes in drawn for line in axes.lines if _is_curve(line)]
     exact = [line.get_ydata() for axes in drawn for line in axes.lines if _is_exact(line)]
@@ -331,7 +330,7 @@ def fit_y(group: Sequence[Axes], scale: Scale) -> None:
         for band in axes.collections
         for path in band.get_paths()
     ]
-    # A function without noise can be known exactly, and its cross-entropy falls without end.
+    # Without noise a function can be known exactly, and its cross-entropy is unbounded below.
     lines, bands = (lines, [*bands, *exact]) if scale == "compressed" else ([*lines, *exact], bands)
     lines, bands = _finite(lines), _finite(bands)
     if not len(lines):
@@ -345,19 +344,19 @@ def fit_y(group: Sequence[Axes], scale: Scale) -> None:
         settings = {"value": "linear"}
     for axes in drawn:
         axes.set_yscale(**settings)
-        there, back = axes.yaxis.get_transform(), axes.yaxis.get_transform().inverted()
-        low, high = np.sort(there.transform(np.array([lines.min(), lines.max()])))
+        forward, inverse = axes.yaxis.get_transform(), axes.yaxis.get_transform().inverted()
+        low, high = np.sort(forward.transform(np.array([lines.min(), lines.max()])))
         extent = max(high - low, 1e-9)
         if len(bands):
-            ends = there.transform(np.array([bands.min(), bands.max()]))
+            ends = forward.transform(np.array([bands.min(), bands.max()]))
             low = max(min(low, ends[0]), low - BAND_ROOM * extent)
             high = min(max(high, ends[1]), high + BAND_ROOM * extent)
-        room = 0.05 * max(high - low, 1e-9)
-        axes.set_ylim(*back.transform(np.array([low - room, high + room])))
+        margin = 0.05 * max(high - low, 1e-9)
+        axes.set_ylim(*inverse.transform(np.array([low - margin, high + margin])))
 
 
 def add_legend(figure: Figure, variants: Iterable[Variant], *others: Artist) -> None:
-    """What colours and styles mean, once for all panels; `others` come after these, with their labels."""
+    """Add one legend of colours and line styles for all panels, followed by `others` with their labels."""
     variants = list(variants)
     methods = [method for method in COLOURS if any(variant.method == method for variant in variants)]
     handles: list[Any] = [Line2D([], [], color=COLOURS[m], linewidth=2, label=NAMES[m]) for m in methods]
@@ -377,7 +376,7 @@ def add_legend(figure: Figure, variants: Iterable[Variant], *others: Artist) -> 
 
 
 def _is_curve(line: Line2D) -> bool:
-    """Whether a line shows numbers of runs: marks and exact Bayes are lines as well."""
+    """Whether a line shows values of runs, unlike marks and exact Bayes."""
     return line.get_label() not in (MARK, EXACT)
 
 

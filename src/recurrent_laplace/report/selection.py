@@ -1,4 +1,4 @@
-"""Which runs stand for a method, where several could."""
+"""Selection of the runs that represent a method."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from recurrent_laplace.report.methods import RNN, Variant
 BANDITS = ("bandit", "beta_bandit", "two_arm_bandit")
 
 SNAPSHOTS = (0.5, 0.75, 1.0)
-"""Shares of the parent's updates after which snapshots are kept."""
+"""Snapshots, as fractions of the parent's updates."""
 
 PREFERRED_WINDOWS = {
     "stationary": ("10", "all"),
@@ -20,19 +20,19 @@ PREFERRED_WINDOWS = {
 }
 
 
-def nearest_snapshot(share: float) -> float:
-    """The kept share that a snapshot stands for: half of 3 updates is 1, whose share is a third."""
-    return min(SNAPSHOTS, key=lambda kept: abs(kept - share))
+def nearest_snapshot(fraction: float) -> float:
+    """Nominal snapshot of an actual fraction: half of 3 updates is 1 update, a third of them."""
+    return min(SNAPSHOTS, key=lambda snapshot: abs(snapshot - fraction))
 
 
 def bandit_of(frames: Frames) -> str:
-    """The bandit that the runs are about."""
-    there = set(frames.runs["task"])
-    return next((name for name in BANDITS if name in there), BANDITS[0])
+    """Name of the bandit task of the runs."""
+    tasks = set(frames.runs["task"])
+    return next((name for name in BANDITS if name in tasks), BANDITS[0])
 
 
 def all_runs(frames: Frames, task: str, origin: str, variant: Variant) -> pl.DataFrame:
-    """Every run of a variant. The RNN of fine-tuned and post-hoc runs is the one that they come from."""
+    """All runs of a variant; the RNN of fine-tuned and post-hoc runs is their parent."""
     origin = "scratch" if variant == RNN else origin
     return select(frames.runs, task=task, origin=origin, method=variant.method, covariance=variant.covariance)
 
@@ -46,11 +46,11 @@ def main_runs(
     samples: int | None = None,
     snapshot: float | None = None,
 ) -> pl.DataFrame:
-    """The runs of one configuration of a variant, which may be several with a few seeds each.
+    """Runs of one configuration of a variant, which may be several with a few seeds each.
 
-    Preferred are one sample, beta 1e-2, window 1 for sums and 10 for the stationary posterior, and for
-    fine-tuning the earliest snapshot; what is not there, or has no preference, is what most seeds have.
-    A number for `samples` or `snapshot` is asked for, not preferred.
+    The preferred configuration has one sample, beta 1e-2, window 1 for sums and 10 for the stationary
+    posterior, and for fine-tuning the earliest snapshot. A missing value, or one without a preference, is
+    replaced by that of most seeds. Given values of `samples` and `snapshot` are required, not preferred.
     """
     runs = all_runs(frames, task, origin, variant)
     if variant != RNN:
@@ -67,23 +67,23 @@ def main_runs(
     for column in ("features", "steps", "updates"):
         runs = narrow(runs, column, ())
     if origin == "scratch" or variant == RNN:
-        # A fine-tuned or post-hoc run names its parent in its configuration, so that seeds would be lost.
+        # Configurations of fine-tuned and post-hoc runs name the parent, so they differ between seeds.
         runs = narrow(runs, "configuration", ())
     return runs.select(frames.runs.columns)
 
 
 def cutoff_of(runs: pl.DataFrame) -> int | None:
-    """The length of a task in training that most runs have."""
+    """Training length of most runs."""
     return None if runs.is_empty() else runs["steps"].mode().min()  # pyright: ignore[reportReturnType]
 
 
 def narrow(runs: pl.DataFrame, column: str, preferred: Sequence[Any]) -> pl.DataFrame:
-    """The runs with the first preferred value that is there; else with the one that most seeds have."""
+    """Runs with the first preferred value that occurs, else with the value of most seeds."""
     known = runs.drop_nulls(column)
     if known.is_empty():
         return runs
-    there = set(known[column])
-    value = next((value for value in preferred if value in there), None)
+    values = set(known[column])
+    value = next((value for value in preferred if value in values), None)
     if value is None:
         counts = known.group_by(column).agg(pl.col("seeds").sum())
         value = counts.sort(["seeds", column], descending=[True, False])[column][0]

@@ -1,4 +1,4 @@
-"""A page of what notices a changed world."""
+"""Table and page of the shift-detection benchmark."""
 
 from pathlib import Path
 from typing import Any
@@ -8,38 +8,37 @@ import polars as pl
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-import recurrent_laplace
-from recurrent_laplace.deploy.shiftbench import COMBINED
+from recurrent_laplace.evaluation.shifts.study import ALARMS
 from recurrent_laplace.evaluation.statistics import mean_interval
 from recurrent_laplace.files import write_text
-from recurrent_laplace.report.page import as_ascii, environment
+from recurrent_laplace.report.page import render_template
 from recurrent_laplace.tasks.shifts import SHIFTS
 
-SHORT = {"combined alarm": "alarm", "combined alarm, no rewards": "no\nrewards"}
-"""The alarms of `COMBINED`, as a narrow table calls them."""
+SHORT = dict(zip(ALARMS, ("alarm", "no\nrewards"), strict=True))
+"""Short names of the alarms for the printed table."""
 CEILING, CHANCE = "exact surprise", "random"
 
-NOT_WANTED = ("new_task",)
-"""Shifts that should raise no alarm."""
+NO_ALARM = ("new_task",)
+"""Shifts that should not raise an alarm."""
 
 
 def summarise(frame: pl.DataFrame) -> pl.DataFrame:
-    """AUROC by score and shift, mean over agents; the best scores of the real shifts first."""
+    """AUROC by score and shift, averaged over agents; sorted by the mean over real shifts."""
     wide = (
         frame.group_by("score", "shift")
         .agg(pl.col("auroc").mean())
         .pivot("shift", index="score", values="auroc")
     )
-    real = [name for name in wide.columns if name not in ("score", *NOT_WANTED)] or wide.columns[1:]
+    real = [name for name in wide.columns if name not in ("score", *NO_ALARM)] or wide.columns[1:]
     order = wide.with_columns(order=pl.mean_horizontal(real)).sort("order", "score", descending=[True, False])
     return order.drop("order")
 
 
 def overview_table(frame: pl.DataFrame) -> Table:
-    """The benchmark in few words, for 80 columns: a row for each shift. All scores are on the page.
+    """Summary table in 80 columns, a row per shift; the page has all scores.
 
-    AUROC of the alarms, of exact surprise, which is the ceiling, and of the best of all other scores; then
-    the first alarm's median delay, and the share of the changes that it missed. Means over networks.
+    Columns are the AUROC of the alarms, the median delay and the missed fraction of the first alarm, and the
+    AUROC of exact surprise, which is the ceiling, and of the best other score. Means are over networks.
     """
     alarms = {name: words for name, words in SHORT.items() if name in frame["score"]}
     first = frame.filter(pl.col("score") == next(iter(alarms)))
@@ -67,50 +66,46 @@ def overview_table(frame: pl.DataFrame) -> Table:
             _delay(alarm),
             _missed(alarm),
             f"{aurocs[CEILING]:.2f}",
-            "0.5 is wanted" if shift in NOT_WANTED else f"{others[best]:.2f} {best.replace('_', ' ')}",
+            "target 0.5" if shift in NO_ALARM else f"{others[best]:.2f} {best.replace('_', ' ')}",
         )
     return table
 
 
 def write_shift_page(out: Path, frame: pl.DataFrame, *, task: str, agents: int, command: str) -> None:
-    """Write the page: AUROC of all scores on all shifts, then each shift in detail."""
+    """Write the page: AUROC of all scores on all shifts, then the details of each shift."""
     shifts = frame["shift"].unique(maintain_order=True).to_list()
     overview = [
         {"score": row["score"], "cells": [_heat(row[shift], shift) for shift in shifts]}
         for row in summarise(frame).iter_rows(named=True)
     ]
-    html = (
-        environment()
-        .get_template("shiftbench.html.jinja")
-        .render(
-            task=task,
-            agents=agents,
-            shifts=shifts,
-            words=SHIFTS,
-            overview=overview,
-            combined=list(COMBINED),
-            details={shift: details_of(frame.filter(pl.col("shift") == shift)) for shift in shifts},
-            worth=worth_of(frame),
-            command=command,
-            version=recurrent_laplace.__version__,
-        )
+    html = render_template(
+        "shiftbench",
+        task=task,
+        agents=agents,
+        shifts=shifts,
+        words={shift: SHIFTS.get(shift, "a task-specific shift") for shift in shifts},
+        overview=overview,
+        combined=list(ALARMS),
+        details={shift: details_of(frame.filter(pl.col("shift") == shift)) for shift in shifts},
+        gains=reset_gains(frame),
+        command=command,
     )
-    write_text(out, as_ascii(html))
+    write_text(out, html)
 
 
 def _heat(auroc: float, shift: str) -> dict[str, Any]:
-    """A cell of the overview: its text, and how strongly it is coloured."""
-    return {"text": f"{auroc:.2f}", "share": 0.0 if shift in NOT_WANTED else max(0.0, 2 * auroc - 1)}
+    """Cell of the overview: its text and the strength of its colour."""
+    return {"text": f"{auroc:.2f}", "share": 0.0 if shift in NO_ALARM else max(0.0, 2 * auroc - 1)}
 
 
 def details_of(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows of one shift: means over agents, with intervals where there are agents enough."""
+    """Rows of one shift: means over agents, with intervals."""
     rows = []
     for (score,), group in frame.group_by("score", maintain_order=True):
         auroc = mean_interval(group["auroc"].to_numpy())
         low, high = auroc.low, auroc.high
         if np.isnan(low):
-            # One agent: the bootstrap over its episodes.
+            # With one agent, the interval is a bootstrap over its episodes.
             low, high = group["auroc_low"][0], group["auroc_high"][0]
         rows.append(
             {
@@ -128,21 +123,21 @@ def details_of(frame: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _delay(rows: pl.DataFrame) -> str:
-    """The median over networks; what notices too few changes has none, nor has what is no change."""
+    """Median delay over networks; a dash if too few changes are detected, or if there is no change."""
     median = np.median(rows["delay"].to_numpy())
-    is_some = np.isfinite(median) and rows["shift"][0] not in NOT_WANTED
+    is_some = np.isfinite(median) and rows["shift"][0] not in NO_ALARM
     return f"{median:.0f}" if is_some else "-"
 
 
 def _missed(rows: pl.DataFrame) -> str:
-    """The mean over networks; a network that could know of no change has none, nor has what is no change."""
-    share = rows["missed"].fill_nan(None).mean()
-    is_none = share is None or rows["shift"][0] in NOT_WANTED
-    return "-" if is_none else f"{share:.0%}"
+    """Mean missed fraction over networks; a dash if no change was detectable, or if there is no change."""
+    fraction = rows["missed"].fill_nan(None).mean()
+    is_none = fraction is None or rows["shift"][0] in NO_ALARM
+    return "-" if is_none else f"{fraction:.0%}"
 
 
-def worth_of(frame: pl.DataFrame) -> list[dict[str, str]]:
-    """Return after the change, with the belief kept and with it reset at the first alarm."""
+def reset_gains(frame: pl.DataFrame) -> list[dict[str, str]]:
+    """Return after the shift, with the belief kept and with the belief reset at the first alarm."""
     if "return_kept" not in frame.columns:
         return []
     rows = []

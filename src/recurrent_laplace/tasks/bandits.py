@@ -1,20 +1,48 @@
-"""Bandits: every pull is an episode, the reward is 0 or 1, and the observation is the reward."""
+"""Bernoulli bandits: every pull is an episode, and the observation is the reward."""
 
 import abc
 import dataclasses
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number, check_size
-from recurrent_laplace.tasks.base import AbstractControlTask, Alphabet, PolicyInput, Step
+from recurrent_laplace.models.config import PolicyInput
+from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
+from recurrent_laplace.tasks.registry import register_task
+from recurrent_laplace.tasks.shifts import CONTROL_SHIFTS, Shift, drop_reward
+from recurrent_laplace.tasks.support import register_support
+
+PRIOR_ALPHA = 2.0
+"""Concentration of the shifted prior, under which arms hardly differ."""
 
 
 class AbstractBandit(AbstractControlTask):
-    """Arms that pay 1 with a hidden probability; a problem is the vector of probabilities."""
+    """Interface of a Bernoulli bandit, whose problems are vectors of success probabilities.
+
+    A subclass is a frozen dataclass with `name`, `check`, `actions` and `sample`.
+
+    ```python
+    import dataclasses
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class UniformBandit(rl.AbstractBandit):
+        name = "uniform_bandit"
+        actions = 3
+
+        def check(self):
+            pass
+
+        def sample(self, key, *, test=False):
+            return jax.random.uniform(key, (3,))
+
+    probabilities = UniformBandit().sample(jax.random.key(0))
+    ```
+    """
 
     policy_input: ClassVar[PolicyInput] = "belief"
 
@@ -25,23 +53,24 @@ class AbstractBandit(AbstractControlTask):
     def observation_size(self) -> int:
         return 1
 
-    def alphabet(self) -> Alphabet:
-        return Alphabet(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]))
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]))
 
     def reset(self, problem: Float[Array, " A"], key: Array) -> tuple[None, Float[Array, " 1"]]:
         del key
         return None, jnp.zeros(1, problem.dtype)
 
     def step(self, problem: Float[Array, " A"], state: None, action: Array, key: Array) -> tuple[None, Step]:
-        chance = problem[action]
-        reward = jax.random.bernoulli(key, chance).astype(problem.dtype)
-        yes, no = jnp.ones((), bool), jnp.zeros((), bool)
-        return None, Step(reward[None], reward, yes, no, jnp.max(problem) - chance)
+        probability = problem[action]
+        reward = jax.random.bernoulli(key, probability).astype(problem.dtype)
+        regret = jnp.max(problem) - probability
+        return None, Step(reward[None], reward, jnp.array(True), jnp.array(False), regret)
 
 
+@register_task
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DirichletBandit(AbstractBandit):
-    """Find the best of several arms whose chances sum to one (the paper's bandit).
+    """Bandit of the paper, whose success probabilities are Dirichlet-distributed and sum to one.
 
     ```python
     task = rl.DirichletBandit(arms=5)
@@ -54,7 +83,7 @@ class DirichletBandit(AbstractBandit):
     arms: int = 5
     """Number of arms."""
     train_alpha: float = 0.2
-    """Concentration of the Dirichlet distribution in training: lower is easier."""
+    """Concentration of the Dirichlet distribution in training; lower is easier."""
     test_alpha: float = 0.3
     """Concentration of the Dirichlet distribution in evaluation."""
 
@@ -72,9 +101,10 @@ class DirichletBandit(AbstractBandit):
         return jax.random.dirichlet(key, jnp.full(self.arms, alpha))
 
 
+@register_task
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BetaBandit(AbstractBandit):
-    """Arms that know nothing of each other, each with a Beta-distributed chance.
+    """Bandit with independent arms, whose success probabilities are Beta-distributed.
 
     ```python
     probabilities = rl.BetaBandit(arms=2).sample(jax.random.key(0))
@@ -86,9 +116,9 @@ class BetaBandit(AbstractBandit):
     arms: int = 2
     """Number of arms."""
     successes: float = 1.0
-    """First parameter of the Beta distribution of each arm's chance."""
+    """First parameter of the Beta distribution of each arm's success probability."""
     failures: float = 1.0
-    """Second parameter of it."""
+    """Second parameter of the Beta distribution of each arm's success probability."""
 
     def check(self) -> None:
         check_size("arms", self.arms)
@@ -104,9 +134,12 @@ class BetaBandit(AbstractBandit):
         return jax.random.beta(key, self.successes, self.failures, (self.arms,))
 
 
+@register_task
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoArmBandit(AbstractBandit):
-    """Two arms whose chances sum to one, so that either pull tells as much: greedy is optimal.
+    """Bandit with two arms whose success probabilities sum to one.
+
+    Both arms are equally informative, so the greedy policy is optimal.
 
     ```python
     probabilities = rl.TwoArmBandit(alpha=1.0).sample(jax.random.key(0))
@@ -116,7 +149,7 @@ class TwoArmBandit(AbstractBandit):
     name: ClassVar[str] = "two_arm_bandit"
 
     alpha: float = 1.0
-    """The first arm's chance is Beta(alpha, alpha)."""
+    """Concentration of the first arm's success probability, which is Beta(alpha, alpha)."""
 
     def check(self) -> None:
         check_number("alpha", self.alpha, above=0)
@@ -127,5 +160,31 @@ class TwoArmBandit(AbstractBandit):
 
     def sample(self, key: Array, *, test: bool = False) -> Float[Array, " 2"]:
         del test
-        chance = jax.random.beta(key, self.alpha, self.alpha)
-        return jnp.stack([chance, 1 - chance])
+        probability = jax.random.beta(key, self.alpha, self.alpha)
+        return jnp.stack([probability, 1 - probability])
+
+
+def drop_observed_reward(task: AbstractBandit, step: Step, key: Array) -> Step:
+    """Replace some rewards by 0, also in the observation, which is the reward."""
+    step = drop_reward(task, step, key)
+    return eqx.tree_at(lambda s: s.observation, step, step.reward[None])
+
+
+BANDIT_SHIFTS = {
+    **CONTROL_SHIFTS,
+    "dropped_rewards": Shift(outcome=drop_observed_reward),
+    # The same success probabilities on other arms.
+    "moved": Shift(problem=lambda task, p, key: jnp.roll(p, jax.random.randint(key, (), 1, task.actions))),
+    # Every arm pays with the mean probability.
+    "support": Shift(problem=lambda task, p, key: jnp.full_like(p, jnp.mean(p)), from_the_start=True),
+    "prior": Shift(
+        problem=lambda task, p, key: jax.random.beta(key, PRIOR_ALPHA, PRIOR_ALPHA, p.shape),
+        from_the_start=True,
+    ),
+}
+DIRICHLET_PRIOR_SHIFT = Shift(
+    problem=lambda task, p, key: jax.random.dirichlet(key, jnp.full(task.arms, PRIOR_ALPHA)),
+    from_the_start=True,
+)
+register_support(AbstractBandit, parameters=lambda task, problem: problem, shifts=BANDIT_SHIFTS)
+register_support(DirichletBandit, shifts={**BANDIT_SHIFTS, "prior": DIRICHLET_PRIOR_SHIFT})

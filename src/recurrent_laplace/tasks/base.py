@@ -1,8 +1,9 @@
-"""What a task is: a distribution over problems, and how one problem is played."""
+"""Interface of a task: a distribution over problems, and the dynamics of one problem."""
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple
+import warnings
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,21 +11,33 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from recurrent_laplace.models.config import PolicyInput
+
 Problem = Any
-"""One draw from the distribution: what the agent does not know. A pytree of arrays."""
+"""Sample of the distribution, hidden from the agent: a pytree of arrays."""
 
 State = Any
-
-PolicyInput = Literal["belief", "belief_and_observation", "belief_and_hidden"]
+"""State of the environment: a pytree of arrays."""
 
 
 class Step(eqx.Module):
-    """What the world answers to an action.
+    """Outcome of an action: observation, reward, end of the episode, regret.
 
-    `terminated` (the goal was reached, the pull is over) and `truncated` (out of time) end an episode
-    inside the task; `observation` is then already that of the next episode. `regret` is what the best
-    agent that knows the problem would have been paid for this step, less what this action was, in
-    expectation where the reward is random.
+    **Arguments:**
+
+    - `observation`: the next observation, after the end of an episode the first of the next one.
+    - `reward`: the reward of the action.
+    - `terminated`: whether the episode ended in a terminal state, such as a goal.
+    - `truncated`: whether the episode ran out of time.
+    - `regret`: the reward of the best agent that knows the problem, less that of this action, in expectation
+      where rewards are random.
+
+    ```python
+    task = rl.TwoArmBandit()
+    problem = task.sample(jax.random.key(0))
+    _, step = task.step(problem, None, jnp.array(1), jax.random.key(1))
+    step.reward
+    ```
     """
 
     observation: Float[Array, " O"]
@@ -36,10 +49,10 @@ class Step(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AbstractTask(abc.ABC):
-    """A distribution over problems.
+    """Interface of a task: a distribution over problems, and the dynamics of one problem.
 
-    The fields of a task are its parameters: numbers and words, fixed when a program is compiled. All
-    functions are pure and act on one problem: batches come from `jax.vmap`.
+    A task is a frozen dataclass. Its fields are its parameters: numbers and strings, static under `jax.jit`.
+    All methods are pure and act on one problem; `jax.vmap` makes batches.
 
     ```python
     task = rl.Gridworld(size=5)
@@ -50,35 +63,42 @@ class AbstractTask(abc.ABC):
     """
 
     name: ClassVar[str]
-    """The name on the command line and in configuration files."""
+    """Name on the command line and in configuration files."""
+    objective: ClassVar[str]
+    """Name of the default objective."""
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Refuse parameters that make no sense, with a sentence that says what would."""
+        """Refuse invalid parameters, with a sentence that says which are valid."""
 
     @property
     @abc.abstractmethod
     def observation_size(self) -> int:
-        """The length O of an observation."""
+        """Length O of an observation."""
 
     @abc.abstractmethod
     def sample(self, key: Array, *, test: bool = False) -> Problem:
-        """Draw a problem from the distribution for training, or for test where that is another."""
+        """Sample a problem from the training distribution, or the test distribution where they differ."""
 
     @abc.abstractmethod
     def reset(self, problem: Problem, key: Array) -> tuple[State, Float[Array, " O"]]:
-        """Begin: the state of the world, and the first observation."""
+        """Initial state of the environment, and the first observation."""
 
     @abc.abstractmethod
     def step(self, problem: Problem, state: State, action: Array, key: Array) -> tuple[State, Step]:
-        """Act."""
+        """Next state, and the outcome of an action."""
 
 
-class Alphabet(NamedTuple):
-    """All observations and rewards that can occur in a task where they are few.
+class Vocabulary(NamedTuple):
+    """Vocabulary of a task with few inputs: every observation and reward that can occur.
+
+    **Arguments:**
+
+    - `observations`: the N distinct observations, `(N, O)`.
+    - `rewards`: the M distinct rewards, `(M,)`.
 
     ```python
-    coin = rl.Alphabet(observations=np.array([[-1.0], [0.0], [1.0]]), rewards=np.array([0.0, 1.0]))
+    coin = rl.Vocabulary(observations=np.array([[-1.0], [0.0], [1.0]]), rewards=np.array([0.0, 1.0]))
     ```
     """
 
@@ -87,44 +107,73 @@ class Alphabet(NamedTuple):
 
 
 class AbstractControlTask(AbstractTask):
-    """A task with a finite number of actions."""
+    """Interface of a task with a finite number of actions.
+
+    A subclass implements the abstract methods; `examples/add_a_task.py` is a complete one.
+
+    ```python
+    task = rl.PiecewiseCoin()
+    problem = task.sample(jax.random.key(0))
+    state, observation = task.reset(problem, jax.random.key(1))
+    action = jax.random.randint(jax.random.key(2), (), 0, task.actions)
+    state, step = task.step(problem, state, action, jax.random.key(3))
+    ```
+    """
+
+    objective: ClassVar[str] = "ppo"
 
     policy_input: ClassVar[PolicyInput] = "belief_and_observation"
-    """What the policy sees unless the configuration says otherwise."""
+    """Default input of the policy."""
 
     @property
     @abc.abstractmethod
     def actions(self) -> int:
-        """The number A of actions."""
+        """Number A of actions."""
 
-    def alphabet(self) -> Alphabet | None:
-        """All observations and rewards there are, to the bit; None where they are no short list.
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "alphabet" in cls.__dict__:
+            message = f"{cls.__name__}.alphabet is deprecated: call it vocabulary, and return rl.Vocabulary."
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            cls.vocabulary = cls.__dict__["alphabet"]
 
-        With it, an agent's embedders see each of them once in an update, not once in every step.
+    def vocabulary(self) -> Vocabulary | None:
+        """Every observation and reward that can occur, bit for bit; None if there are many.
+
+        With it, an agent embeds each of them once per update instead of at every step.
         """
         return None
 
 
 class AbstractRegressionTask(AbstractTask):
-    """A task where functions are to be predicted: the action is the prediction.
+    """Interface of a regression task, whose actions are predictions of a function.
 
-    An observation is the next input and the last output, `(x_{t+1}, y_t)`, and the reward the
-    negative squared error. Since nothing depends on the action, `pairs` gives whole sequences at once.
+    An observation is the next input and the last output, `(x_{t+1}, y_t)`, and the reward is the negative
+    squared error. Since nothing depends on the action, `pairs` gives whole sequences at once.
+
+    ```python
+    task = rl.Regression()
+    problem = task.sample(jax.random.key(0))
+    x, y = task.pairs(problem, jax.random.key(1), steps=5)  # (5, 1), (5, 1)
+    x_test, y_test = task.queries(problem, jax.random.key(2), count=100)  # (100, 1), (100, 1)
+    ```
     """
+
+    objective: ClassVar[str] = "regression"
 
     @abc.abstractmethod
     def pairs(
         self, problem: Problem, key: Array, steps: int
     ) -> tuple[Float[Array, "T X"], Float[Array, "T Y"]]:
-        """The first `steps` inputs and outputs, equal to those that `step` would give with this key."""
+        """First `steps` inputs and outputs, equal to those of repeated `step` with this key."""
 
     @abc.abstractmethod
     def queries(
         self, problem: Problem, key: Array, count: int
     ) -> tuple[Float[Array, "N X"], Float[Array, "N Y"]]:
-        """Inputs and outputs to test predictions on, from the whole domain."""
+        """Inputs from the whole domain and their outputs, to test predictions on."""
 
 
 def split_like(key: Array, count: int) -> Array:
-    """Key number i depends on i alone, not on how many there are."""
+    """Split a key into `count` keys, of which the i-th does not depend on `count`."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))

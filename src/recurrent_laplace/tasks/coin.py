@@ -1,4 +1,4 @@
-"""A coin that is exchanged now and then."""
+"""Prediction of a coin with change points."""
 
 import dataclasses
 from typing import ClassVar
@@ -9,25 +9,28 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number
-from recurrent_laplace.tasks.base import AbstractControlTask, Alphabet, PolicyInput, Step
+from recurrent_laplace.models.config import PolicyInput
+from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
+from recurrent_laplace.tasks.registry import register_task
 
 TAILS, HEADS = 0, 1
-"""The actions: what is predicted."""
+"""Actions: the predicted side."""
 
 
+@register_task
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PiecewiseCoin(AbstractControlTask):
-    """Predict the tosses of a coin whose chance of heads is drawn anew now and then.
+    """Prediction of the tosses of a coin whose probability of heads is resampled at change points.
 
     A right prediction pays 1. The observation is the last toss: 1 for heads, -1 for tails, 0 before the
-    first. Every toss is an episode, since no prediction changes what comes. A problem is the first
-    chance of heads; the state is the present one. Regret is against knowing the present one.
+    first. Every toss is an episode, since predictions have no effect on later tosses. A problem is the first
+    probability of heads; the state is the current one, which regret assumes to be known.
 
     ```python
     task = rl.PiecewiseCoin(hazard=0.1)
-    chance = task.sample(jax.random.key(0))
-    state, observation = task.reset(chance, jax.random.key(1))
-    state, step = task.step(chance, state, jnp.array(1), jax.random.key(2))  # predict heads
+    problem = task.sample(jax.random.key(0))
+    state, observation = task.reset(problem, jax.random.key(1))
+    state, step = task.step(problem, state, jnp.array(1), jax.random.key(2))  # predict heads
     ```
     """
 
@@ -35,11 +38,11 @@ class PiecewiseCoin(AbstractControlTask):
     policy_input: ClassVar[PolicyInput] = "belief"
 
     hazard: float = 0.05
-    """Probability, after each toss, that the chance of heads is drawn anew."""
+    """Probability of a change point after each toss."""
     heads: float = 1.0
-    """First parameter of the Beta distribution of the chance of heads."""
+    """First parameter of the Beta distribution of the probability of heads."""
     tails: float = 1.0
-    """Second parameter of it."""
+    """Second parameter of the Beta distribution of the probability of heads."""
 
     def check(self) -> None:
         check_number("hazard", self.hazard, least=0, most=1)
@@ -54,8 +57,8 @@ class PiecewiseCoin(AbstractControlTask):
     def observation_size(self) -> int:
         return 1
 
-    def alphabet(self) -> Alphabet:
-        return Alphabet(np.array([[-1.0], [0.0], [1.0]]), np.array([0.0, 1.0]))
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(np.array([[-1.0], [0.0], [1.0]]), np.array([0.0, 1.0]))
 
     def sample(self, key: Array, *, test: bool = False) -> Float[Array, ""]:
         del test
@@ -68,16 +71,15 @@ class PiecewiseCoin(AbstractControlTask):
     def step(
         self, problem: Float[Array, ""], state: Float[Array, ""], action: Array, key: Array
     ) -> tuple[Float[Array, ""], Step]:
-        key_toss, key_change, key_chance = jax.random.split(key, 3)
+        key_toss, key_change, key_probability = jax.random.split(key, 3)
         heads = jax.random.bernoulli(key_toss, state)
         right = (action == HEADS) == heads
         expected = jnp.where(action == HEADS, state, 1 - state)
         changes = jax.random.bernoulli(key_change, self.hazard)
-        yes, no = jnp.ones((), bool), jnp.zeros((), bool)
-        return jnp.where(changes, self.sample(key_chance), state), Step(
+        return jnp.where(changes, self.sample(key_probability), state), Step(
             observation=jnp.where(heads, 1, -1).astype(problem.dtype)[None],
             reward=right.astype(problem.dtype),
-            terminated=yes,
-            truncated=no,
+            terminated=jnp.array(True),
+            truncated=jnp.array(False),
             regret=jnp.maximum(state, 1 - state) - expected,
         )

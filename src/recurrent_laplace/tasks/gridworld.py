@@ -1,4 +1,4 @@
-"""A grid with a hidden goal."""
+"""Gridworld with a hidden goal."""
 
 import dataclasses
 from typing import ClassVar, Literal
@@ -10,33 +10,40 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from recurrent_laplace.errors import check_choice, check_size
-from recurrent_laplace.tasks.base import AbstractControlTask, Alphabet, Step
+from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
+from recurrent_laplace.tasks.registry import register_task
+from recurrent_laplace.tasks.shifts import CONTROL_SHIFTS, Shift
+from recurrent_laplace.tasks.support import register_support
 
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
-"""Up, down, left, right: changes of (row, column)."""
+"""Changes of (row, column) by the actions up, down, left and right."""
+
+LARGEST_VOCABULARY = 64
+"""Tiles per side up to which all observations, one for each tile, are listed."""
 
 
 class GridProblem(eqx.Module):
-    """Where one begins, and where the goal is."""
+    """Tiles of the start and of the goal."""
 
     start: Int[Array, " 2"]
     goal: Int[Array, " 2"]
 
 
 class GridState(eqx.Module):
-    """Where one is, for how many steps of the episode, and of the task."""
+    """Position of the agent, steps of the episode so far, and steps of the task."""
 
     position: Int[Array, " 2"]
     episode_steps: Int[Array, ""]
     steps: Int[Array, ""]
 
 
+@register_task
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gridworld(AbstractControlTask):
-    """Find a hidden goal on a grid, then go there again and again.
+    """Gridworld with a hidden goal, to be found and then returned to.
 
-    Walls block. The goal pays 1 and sends back to the start; so does running out of time, unpaid. The
-    observation is the row and the column, one-hot; the goal is never seen.
+    Walls block. The goal pays 1 and ends the episode, as does running out of time; the next episode begins at
+    the start. The observation is the one-hot row and column of the agent, never the goal.
 
     ```python
     task = rl.Gridworld(size=5)
@@ -48,11 +55,11 @@ class Gridworld(AbstractControlTask):
     name: ClassVar[str] = "gridworld"
 
     size: int = 5
-    """Tiles on each side."""
+    """Tiles per side."""
     start: Literal["uniform", "corner"] = "uniform"
-    """Where tasks begin: on any tile but the goal's, or always in a corner."""
+    """Start of a problem: any tile but the goal's, or always a corner."""
     episode_length: int = 15
-    """Steps until one is sent back to the start."""
+    """Steps after which an episode is truncated."""
 
     def check(self) -> None:
         check_size("size", self.size)
@@ -69,10 +76,12 @@ class Gridworld(AbstractControlTask):
     def observation_size(self) -> int:
         return 2 * self.size
 
-    def alphabet(self) -> Alphabet | None:
+    def vocabulary(self) -> Vocabulary | None:
+        if self.size > LARGEST_VOCABULARY:
+            return None
         rows, columns = np.divmod(np.arange(self.size**2), self.size)
         one_hot = np.eye(self.size)
-        return Alphabet(np.concatenate([one_hot[rows], one_hot[columns]], axis=1), np.array([0.0, 1.0]))
+        return Vocabulary(np.concatenate([one_hot[rows], one_hot[columns]], axis=1), np.array([0.0, 1.0]))
 
     def sample(self, key: Array, *, test: bool = False) -> GridProblem:
         del test
@@ -99,17 +108,17 @@ class Gridworld(AbstractControlTask):
         steps = state.steps + 1
         terminated = jnp.all(position == problem.goal)
         truncated = ~terminated & (episode_steps >= self.episode_length)
-        over = terminated | truncated
-        position = jnp.where(over, problem.start, position)
+        episode_end = terminated | truncated
+        position = jnp.where(episode_end, problem.start, position)
         reward = terminated.astype(float)
         best = self.best_return(problem, steps) - self.best_return(problem, state.steps)
         return (
-            GridState(position, jnp.where(over, 0, episode_steps), steps),
+            GridState(position, jnp.where(episode_end, 0, episode_steps), steps),
             Step(self._observe(position), reward, terminated, truncated, best - reward),
         )
 
     def best_return(self, problem: GridProblem, steps: Int[Array, ""]) -> Float[Array, ""]:
-        """Reward after `steps` of an agent that was told the goal: one for each shortest path."""
+        """Return after `steps` of an agent that knows the goal: one for each shortest path."""
         distance = jnp.sum(jnp.abs(problem.goal - problem.start))
         return jnp.where(distance <= self.episode_length, steps // distance, 0).astype(float)
 
@@ -118,3 +127,40 @@ class Gridworld(AbstractControlTask):
 
     def _observe(self, position: Int[Array, " 2"]) -> Float[Array, " O"]:
         return jax.nn.one_hot(position, self.size).reshape(-1)
+
+
+def move_goal(task: Gridworld, problem: GridProblem, key: Array) -> GridProblem:
+    """Move the goal to another tile."""
+    tiles = task.size**2
+    start, goal = (tile[0] * task.size + tile[1] for tile in (problem.start, problem.goal))
+    low, high = jnp.minimum(start, goal), jnp.maximum(start, goal)
+    other = jax.random.randint(key, (), 0, tiles - 2)
+    other = other + (other >= low)
+    other = other + (other >= high)
+    return GridProblem(problem.start, jnp.stack([other // task.size, other % task.size]))
+
+
+def remove_goal(task: Gridworld, problem: GridProblem, key: Array) -> GridProblem:
+    """Put the goal out of reach of any episode, so that regret is zero."""
+    del task, key
+    return GridProblem(problem.start, jnp.full_like(problem.goal, -(10**6)))
+
+
+def goal_beside_start(task: Gridworld, problem: GridProblem, key: Array) -> GridProblem:
+    """Put the goal next to the start."""
+    neighbours = problem.start + jnp.array(MOVES)
+    inside = jnp.all((neighbours >= 0) & (neighbours < task.size), axis=-1)
+    chosen = jax.random.categorical(key, jnp.where(inside, 0.0, -jnp.inf))
+    return GridProblem(problem.start, neighbours[chosen])
+
+
+register_support(
+    Gridworld,
+    parameters=lambda task, problem: problem.goal.astype(float),
+    shifts={
+        **CONTROL_SHIFTS,
+        "moved": Shift(problem=move_goal),
+        "support": Shift(problem=remove_goal, from_the_start=True),
+        "prior": Shift(problem=goal_beside_start, from_the_start=True),
+    },
+)

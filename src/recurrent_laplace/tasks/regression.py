@@ -1,4 +1,4 @@
-"""Random Fourier series."""
+"""Regression of random Fourier series."""
 
 import dataclasses
 import math
@@ -11,13 +11,16 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.tasks.base import AbstractRegressionTask, Step, split_like
+from recurrent_laplace.tasks.registry import register_task
+from recurrent_laplace.tasks.shifts import REGRESSION_SHIFTS, Shift
+from recurrent_laplace.tasks.support import register_support
 
 STRIPS = ((-1.0, -0.8), (-0.2, 0.2), (0.8, 1.0))
-"""Where the inputs are when they do not fill the interval."""
+"""Intervals that inputs of kind `"strips"` are sampled from."""
 
 
 class FourierSeries(eqx.Module):
-    """`y = A_0 / 2 + sum_k A_k cos(2 pi k (x - shift) / period - phase_k)`."""
+    """Fourier series `y = A_0 / 2 + sum_k A_k cos(2 pi k (x - shift) / period - phase_k)`."""
 
     amplitudes: Float[Array, " n1"]
     phases: Float[Array, " n"]
@@ -31,15 +34,16 @@ class FourierSeries(eqx.Module):
 
 
 class RegressionState(eqx.Module):
-    """Which pair comes next, and the key that it is drawn with."""
+    """Index of the next pair, and the key that it is sampled with."""
 
     key: Array
     count: Array
 
 
+@register_task
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression(AbstractRegressionTask):
-    """Predict a random Fourier series on [-1, 1] from its values.
+    """Regression of random Fourier series on [-1, 1] from noisy values.
 
     ```python
     task = rl.Regression(noise_stddev=0.1)
@@ -57,7 +61,7 @@ class Regression(AbstractRegressionTask):
     noise_stddev: float = 0.0
     """Standard deviation of the noise on the observed values."""
     inputs: Literal["interval", "strips"] = "interval"
-    """Where functions are observed: on the whole interval, or on three strips of it."""
+    """Inputs at which functions are observed: the whole interval, or three strips of it."""
 
     def check(self) -> None:
         check_size("terms", self.terms)
@@ -71,11 +75,11 @@ class Regression(AbstractRegressionTask):
 
     def sample(self, key: Array, *, test: bool = False) -> FourierSeries:
         del test
-        amplitudes, phases, shift = jax.random.split(key, 3)
+        key_amplitudes, key_phases, key_shift = jax.random.split(key, 3)
         return FourierSeries(
-            jax.random.uniform(amplitudes, (self.terms + 1,), minval=-1, maxval=1),
-            jax.random.uniform(phases, (self.terms,), maxval=math.pi),
-            jax.random.uniform(shift, maxval=math.pi),
+            jax.random.uniform(key_amplitudes, (self.terms + 1,), minval=-1, maxval=1),
+            jax.random.uniform(key_phases, (self.terms,), maxval=math.pi),
+            jax.random.uniform(key_shift, maxval=math.pi),
             self.period,
         )
 
@@ -102,12 +106,11 @@ class Regression(AbstractRegressionTask):
         x, y = self._pair(problem, jax.random.fold_in(state.key, state.count))
         state = RegressionState(state.key, state.count + 1)
         prediction = jnp.reshape(action, ())
-        no = jnp.zeros((), bool)
         return state, Step(
             observation=self._observe(problem, state, y),
             reward=-((y - prediction) ** 2),
-            terminated=no,
-            truncated=no,
+            terminated=jnp.array(False),
+            truncated=jnp.array(False),
             regret=(problem(x) - prediction) ** 2,
         )
 
@@ -116,18 +119,43 @@ class Regression(AbstractRegressionTask):
         return jnp.stack([x, y])
 
     def _pair(self, problem: FourierSeries, key: Array) -> tuple[Array, Array]:
-        where, noise = jax.random.split(key)
-        x = jax.random.uniform(where, minval=-1, maxval=1)
+        key_x, key_noise = jax.random.split(key)
+        x = jax.random.uniform(key_x, minval=-1, maxval=1)
         if self.inputs == "strips":
             x = _into_strips((x + 1) / 2)
-        return x, problem(x) + self.noise_stddev * jax.random.normal(noise)
+        return x, problem(x) + self.noise_stddev * jax.random.normal(key_noise)
 
 
 def _into_strips(uniform: Array) -> Array:
-    """A number in [0, 1] to a point of the strips, evenly over their length."""
+    """Map [0, 1] to the strips, uniformly over their total length."""
     starts = jnp.array([low for low, _ in STRIPS])
     widths = jnp.array([high - low for low, high in STRIPS])
-    along = uniform * jnp.sum(widths)
+    length = uniform * jnp.sum(widths)
     ends = jnp.cumsum(widths)
-    strip = jnp.sum(along >= ends[:-1])
-    return starts[strip] + along - (ends[strip] - widths[strip])
+    strip = jnp.sum(length >= ends[:-1])
+    return starts[strip] + length - (ends[strip] - widths[strip])
+
+
+def double_amplitudes(task: Regression, series: FourierSeries, key: Array) -> FourierSeries:
+    """Double the amplitudes."""
+    del task, key
+    return eqx.tree_at(lambda s: s.amplitudes, series, 2 * series.amplitudes)
+
+
+def fastest_cosine(task: Regression, series: FourierSeries, key: Array) -> FourierSeries:
+    """Keep the fastest cosine alone, with amplitude 1."""
+    del task, key
+    alone = jnp.zeros_like(series.amplitudes).at[-1].set(jnp.sign(series.amplitudes[-1]))
+    return eqx.tree_at(lambda s: s.amplitudes, series, alone)
+
+
+register_support(
+    Regression,
+    shifts={
+        **REGRESSION_SHIFTS,
+        "moved": Shift(values=lambda task, x, y, key: task.sample(key)(x)),
+        "support": Shift(problem=double_amplitudes, from_the_start=True),
+        "prior": Shift(problem=fastest_cosine, from_the_start=True),
+        "function_class": Shift(values=lambda task, x, y, key: jnp.sign(y), from_the_start=True),
+    },
+)

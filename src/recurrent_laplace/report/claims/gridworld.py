@@ -1,28 +1,35 @@
-"""G1 to G4: what beliefs of gridworld agents do as a task goes on."""
+"""Claims G1 to G4: entropy and consecutive KL of beliefs on the gridworld."""
 
 import math
+from typing import Literal
 
 from recurrent_laplace.report.claims.groups import BAYESIAN, CUTOFF, Group, groups
-from recurrent_laplace.report.claims.verdict import Findings, claim
+from recurrent_laplace.report.claims.verdict import Findings, Seeds, claim
 from recurrent_laplace.report.frames import Frames
 
 EARLY = 10
-"""Steps after which a window of ten is full: what a belief does before is not learned from the task."""
+"""Steps after which a window of ten is full; earlier changes of a belief are an artefact of the window."""
 FLAT = 0.05
-"""In nats a feature, what counts as no change or as zero: 5% of the standard deviation of a feature."""
+"""Threshold for zero or no change, in nats per feature: 5% of the standard deviation of a feature."""
 TASK = "gridworld"
 UNIT = "nats a feature"
 
 
+def change_of(group: Group, metric: Literal["entropy", "kl"]) -> tuple[str, Seeds]:
+    """Change of a metric of beliefs from `EARLY` to the cut-off, as subject and values of a comparison."""
+    name = {"entropy": "entropy", "kl": "consecutive KL"}[metric]
+    return f"change of {name} of {group.name}", group.change(metric, EARLY, CUTOFF, per_feature=True)
+
+
+def _final_kl(group: Group) -> tuple[str, Seeds]:
+    return f"consecutive KL at T of {group.name}", group.test("kl", CUTOFF, per_feature=True)
+
+
 def _settles(group: Group, found: Findings) -> None:
-    """A belief that converges."""
-    entropy = group.change("entropy", EARLY, CUTOFF, per_feature=True)
-    found.below(f"change of entropy of {group.name}", entropy, 0, UNIT)
-    kl = group.change("kl", EARLY, CUTOFF, per_feature=True)
-    found.below(f"change of consecutive KL of {group.name}", kl, 0, UNIT)
-    found.below(
-        f"consecutive KL at T of {group.name}", group.test("kl", CUTOFF, per_feature=True), FLAT, UNIT
-    )
+    """Compare the changes and the final KL of a belief with those of one that converges."""
+    found.below(*change_of(group, "entropy"), 0, UNIT)
+    found.below(*change_of(group, "kl"), 0, UNIT)
+    found.below(*_final_kl(group), FLAT, UNIT)
 
 
 @claim(
@@ -33,7 +40,7 @@ def _settles(group: Group, found: Findings) -> None:
     figure=2,
 )
 def beliefs_settle(frames: Frames, found: Findings) -> None:
-    """Beliefs learned as such converge."""
+    """Beliefs of agents trained with a posterior converge."""
     for group in groups(frames, found, TASK, "scratch", BAYESIAN):
         _settles(group, found)
 
@@ -46,12 +53,10 @@ def beliefs_settle(frames: Frames, found: Findings) -> None:
     figure=2,
 )
 def certain_but_unsettled(frames: Frames, found: Findings) -> None:
-    """A plain RNN becomes certain and does not settle."""
+    """The belief of a plain RNN becomes certain but does not converge."""
     for group in groups(frames, found, TASK, "posthoc", ("precision",)):
-        entropy = group.change("entropy", EARLY, CUTOFF, per_feature=True)
-        found.below(f"change of entropy of {group.name}", entropy, 0, UNIT)
-        kl = group.change("kl", EARLY, CUTOFF, per_feature=True)
-        found.above(f"change of consecutive KL of {group.name}", kl, 0, UNIT)
+        found.below(*change_of(group, "entropy"), 0, UNIT)
+        found.above(*change_of(group, "kl"), 0, UNIT)
 
 
 @claim(
@@ -62,11 +67,10 @@ def certain_but_unsettled(frames: Frames, found: Findings) -> None:
     figure=2,
 )
 def others_are_flat(frames: Frames, found: Findings) -> None:
-    """These beliefs tell nothing about the task."""
+    """The other beliefs are uninformative about the task."""
     for group in groups(frames, found, TASK, "posthoc", ("vrnn", "stationary")):
-        for metric, name in (("entropy", "entropy"), ("kl", "consecutive KL")):
-            change = group.change(metric, EARLY, CUTOFF, per_feature=True)
-            found.between(f"change of {name} of {group.name}", change, -FLAT, FLAT, UNIT)
+        found.between(*change_of(group, "entropy"), -FLAT, FLAT, UNIT)
+        found.between(*change_of(group, "kl"), -FLAT, FLAT, UNIT)
 
 
 @claim(
@@ -78,23 +82,13 @@ def others_are_flat(frames: Frames, found: Findings) -> None:
     figure=2,
 )
 def finetuned_settle(frames: Frames, found: Findings) -> None:
-    """A trained RNN can learn to have a belief that converges."""
+    """A trained RNN learns a belief that converges when fine-tuned."""
     for group in groups(frames, found, TASK, "finetuned", ("vrnn", "precision")):
         _settles(group, found)
     for group in groups(frames, found, TASK, "finetuned", ("stationary",)):
-        # A flat entropy is no fall, so that the exception needs a margin where the others need none.
-        entropy = group.change("entropy", EARLY, CUTOFF, per_feature=True)
-        kl = group.test("kl", CUTOFF, per_feature=True)
+        # The exception needs a margin where the others need none, since a flat entropy does not fall.
         checks = [
-            found.check(f"change of entropy of {group.name}", entropy, -math.inf, -FLAT, UNIT),
-            found.check(f"consecutive KL at T of {group.name}", kl, -math.inf, FLAT, UNIT),
+            found.check(*change_of(group, "entropy"), -math.inf, -FLAT, UNIT),
+            found.check(*_final_kl(group), -math.inf, FLAT, UNIT),
         ]
         found.otherwise(group.name, checks)
-
-
-CLAIMS = (
-    beliefs_settle,
-    certain_but_unsettled,
-    others_are_flat,
-    finetuned_settle,
-)

@@ -1,4 +1,4 @@
-"""Runs that count as one, and their numbers by seed."""
+"""Groups of runs that differ only in seeds, and their metrics by seed."""
 
 import dataclasses
 import math
@@ -15,20 +15,20 @@ from recurrent_laplace.report.selection import PREFERRED_WINDOWS, SNAPSHOTS, nar
 LAPLACE = ("stationary", "precision", "mean_and_precision")
 BAYESIAN = ("vrnn", *LAPLACE)
 DERIVED = ("vrnn", "stationary", "precision")
-"""The methods that the paper makes of trained RNNs."""
+"""Methods that the paper derives from trained RNNs."""
 CONTROL = ("bandit", "gridworld")
 
 CUTOFF, END = "cut-off", "end"
 When = int | Literal["cut-off", "end"]
-"""After how many steps: a number, the length of tasks in training, or the longest test beyond that."""
+"""Step of a test: a number, the training length, or the longest test beyond it."""
 
 FIRST_QUARTER, FIRST_TENTH, LAST_TENTH = (0.0, 0.25), (0.0, 0.1), (0.9, 1.0)
-"""Parts of the updates of a run."""
+"""Ranges of the updates of a run, as fractions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Runs of one task, origin, method and covariance; numbers are means over the runs of a seed."""
+    """Runs of one task, origin, method and covariance; values are means over the runs of a seed."""
 
     name: str
     frames: Frames
@@ -36,17 +36,17 @@ class Group:
 
     @property
     def covariance(self) -> str | None:
-        """Diagonal or dense; None for the RNN."""
+        """Covariance, diagonal or dense; None for the RNN."""
         return self.runs["covariance"][0]
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of its runs."""
+        """Seeds of the runs."""
         rows = self.runs.select("seed", "seeds").iter_rows()
         return sorted({seed for first, count in rows for seed in range(first, first + count)})
 
     def test(self, metric: str, when: When, *, per_feature: bool = False) -> Seeds:
-        """A test metric after some steps."""
+        """Test metric after a number of steps, by seed."""
         rows = self._tests(metric)
         if when == CUTOFF:
             rows = rows.filter(pl.col("t") <= pl.col("steps"))
@@ -58,12 +58,12 @@ class Group:
         return self._by_seed(rows, per_feature)
 
     def change(self, metric: str, first: When, last: When, *, per_feature: bool = False) -> Seeds:
-        """How much a test metric grows from one time to another."""
+        """Change of a test metric from one step to another, by seed."""
         early = self.test(metric, first, per_feature=per_feature)
         return minus(self.test(metric, last, per_feature=per_feature), early)
 
     def curves(self, metric: str, first: int, last: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Times from `first` to `last`, and the test metric at them, for each seed."""
+        """Steps from `first` to `last` and the test metric at each, by seed."""
         rows = self._tests(metric).filter(pl.col("t").is_between(first, last))
         means = rows.group_by("seed", "t").agg(pl.col("value").mean()).sort("seed", "t")
         return {
@@ -72,26 +72,25 @@ class Group:
         }
 
     def training(self, metric: str, part: tuple[float, float], *, per_feature: bool = False) -> Seeds:
-        """Mean of a training metric over a part of the updates, at least one of them."""
-        rows = self._updates(metric, part)
-        return self._by_seed(rows, per_feature)
+        """Mean of a training metric over a range of updates, at least one, by seed."""
+        return self._by_seed(self._updates(metric, part), per_feature)
 
     def noise(self, metric: str, part: tuple[float, float]) -> Seeds:
-        """Standard deviation of a training metric over the updates of a part."""
+        """Standard deviation of a training metric over a range of updates, by seed."""
         return self._by_seed(self._updates(metric, part).group_by("run", "seed").agg(pl.col("value").std()))
 
     def seconds(self) -> float | None:
-        """Seconds of one update of one seed; None where no run has a time."""
+        """Median seconds per update and seed; None if no run has a time."""
         times = self.runs.select(pl.col("update_seconds") / pl.col("seeds")).to_series().drop_nulls()
         return None if times.is_empty() else float(np.median(times.to_numpy()))
 
     def each_run(self) -> list["Group"]:
-        """A group for each run."""
+        """One group per run."""
         return [Group(self.name, self.frames, part) for part in self.runs.partition_by("run")]
 
     def _updates(self, metric: str, part: tuple[float, float]) -> pl.DataFrame:
         rows = self.frames.training(metric, run=tuple(self.runs["run"]))
-        # What rounding has added to a whole number is not an update more.
+        # The tolerance keeps rounding errors from adding an update.
         first = (pl.col("updates") * part[0] + 1e-9).floor() + 1
         last = pl.max_horizontal((pl.col("updates") * part[1] - 1e-9).ceil(), pl.lit(1.0))
         return rows.filter(pl.col("update").is_between(first, last))
@@ -115,29 +114,29 @@ def groups(
     methods: tuple[str, ...],
     covariances: tuple[str, ...] = (),
 ) -> list[Group]:
-    """Every covariance that there is of each method, noting methods that are missing.
+    """Groups of each method, one per covariance; missing ones are recorded in `found`.
 
-    `covariances` are those that must be there, and no others are used then.
+    Given `covariances` are required, and others are ignored.
     """
     chosen = []
     for method in methods:
-        wanted = covariances if method != "rnn" else ()
+        required = covariances if method != "rnn" else ()
         runs = select(frames.runs, task=task, origin=origin, method=method)
-        there = [None] if method == "rnn" else sorted(set(runs["covariance"].drop_nulls()))
-        for covariance in wanted or there:
+        available = [None] if method == "rnn" else sorted(set(runs["covariance"].drop_nulls()))
+        for covariance in required or available:
             part = select(runs, covariance=covariance)
             name = _name(task, origin, method, covariance)
             if part.is_empty():
                 found.missing.append(name)
             else:
                 chosen.append(Group(name, frames, usual(part)))
-        if not wanted and not there:
+        if not required and not available:
             found.missing.append(_name(task, origin, method, None))
     return chosen
 
 
 def any_groups(frames: Frames, origin: str, methods: tuple[str, ...], **chosen: Any) -> list[Group]:
-    """Groups of these methods on any task, with all of their runs; none has to be there."""
+    """Groups of these methods on any task, with all of their runs; none is required."""
     runs = select(frames.runs, origin=origin, method=methods, **chosen)
     parts = runs.sort("task", "method", "covariance").partition_by(
         "task", "method", "covariance", maintain_order=True
@@ -150,9 +149,9 @@ def any_groups(frames: Frames, origin: str, methods: tuple[str, ...], **chosen: 
 
 
 def usual(runs: pl.DataFrame, *axes: str) -> pl.DataFrame:
-    """The runs of one setting, so that they differ in seeds alone; `axes` are left as they are.
+    """Runs of one setting, which differ only in seeds; columns in `axes` are not restricted.
 
-    The paper's usual setting where there are any, or else the one that most seeds have.
+    The setting is the paper's default if there are such runs, else the one with the most seeds.
     """
     if runs.is_empty():
         return runs
@@ -165,7 +164,7 @@ def usual(runs: pl.DataFrame, *axes: str) -> pl.DataFrame:
         "steps": (),
         "updates": (),
     }
-    kept = [share and nearest_snapshot(share) for share in runs["snapshot"]]
+    kept = [fraction and nearest_snapshot(fraction) for fraction in runs["snapshot"]]
     columns = runs.columns
     runs = runs.with_columns(pl.Series("kept", kept, dtype=pl.Float64))
     for column, values in preferred.items():
@@ -175,7 +174,7 @@ def usual(runs: pl.DataFrame, *axes: str) -> pl.DataFrame:
 
 
 def pretrained(frames: Frames, found: Findings, group: Group) -> Group | None:
-    """The RNNs that a group was made of; if they are not there, those of the same task."""
+    """Parent RNNs of a group; if they are missing, the RNNs of the same task."""
     task = group.runs["task"][0]
     parents = tuple(group.runs["parent"].drop_nulls())
     runs = select(frames.runs, task=task, origin="scratch", method="rnn")
@@ -185,19 +184,19 @@ def pretrained(frames: Frames, found: Findings, group: Group) -> Group | None:
 
 
 def partner(group: Group, others: list[Group]) -> Group | None:
-    """The one with the same covariance, or else the first."""
+    """The group with the same covariance, else the first."""
     same = [other for other in others if other.covariance == group.covariance]
     return next(iter(same or others), None)
 
 
 def joined(parts: list[Seeds]) -> Seeds:
-    """Means over what several runs have of a seed."""
+    """Means by seed over several runs."""
     seeds = sorted({seed for part in parts for seed in part})
     return {seed: float(np.mean([part[seed] for part in parts if seed in part])) for seed in seeds}
 
 
 def faster(found: Findings, first: Group, second: Group) -> None:
-    """The claim says that updates of the first take less time: measured once, no interval over seeds."""
+    """Claim that updates of the first group take less time; measured once, without an interval over seeds."""
     times = first.seconds(), second.seconds()
     for group, time in zip((first, second), times, strict=True):
         if time is None:

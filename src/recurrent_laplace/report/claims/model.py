@@ -1,4 +1,4 @@
-"""B1, S1, P1: the weight of the KL, the window, the number of parameters."""
+"""Claims B1, S1, P1: weight of the KL, window, number of parameters."""
 
 import polars as pl
 
@@ -26,9 +26,9 @@ from recurrent_laplace.report.methods import NAMES
 
 LARGEST_BETA = 1e-2
 SAME = ("task", "covariance", "features")
-"""What two models share whose costs can be compared."""
+"""Columns in which two models must agree for their costs to be comparable."""
 COLLAPSED = 1e-3
-"""In nats a feature and step: a belief that moves less is the same whatever it sees."""
+"""Consecutive KL below which a posterior has collapsed, in nats per feature and step."""
 
 
 @claim(
@@ -40,7 +40,7 @@ COLLAPSED = 1e-3
     figure=5,
 )
 def collapse(frames: Frames, found: Findings) -> None:
-    """A belief that is always the prior costs no KL."""
+    """A belief that always equals the prior has no KL cost."""
     both = 0
     for group in any_groups(frames, "scratch", BAYESIAN):
         runs = usual(group.runs, "beta")
@@ -69,7 +69,7 @@ def collapse(frames: Frames, found: Findings) -> None:
     figure=15,
 )
 def cheapest_on_par(frames: Frames, found: Findings) -> None:
-    """The cheapest of all is good enough."""
+    """The cheapest method is on par with the others."""
     windows, accumulations = 0, 0
     everyone = _by_size(frames)
     for cheapest in everyone:
@@ -77,13 +77,11 @@ def cheapest_on_par(frames: Frames, found: Findings) -> None:
         if row["method"] != "precision" or row["window"] != "1":
             continue
         for other in everyone:
-            that = other.runs.row(0, named=True)
-            if other is cheapest or any(
-                row[name] != that[name] for name in ("task", "covariance", "features")
-            ):
+            other_row = other.runs.row(0, named=True)
+            if other is cheapest or any(row[name] != other_row[name] for name in SAME):
                 continue
-            windows += that["method"] == "precision"
-            accumulations += that["method"] != "precision"
+            windows += other_row["method"] == "precision"
+            accumulations += other_row["method"] != "precision"
             faster(found, cheapest, other)
             _on_par(frames, found, cheapest, other)
     if not windows:
@@ -102,7 +100,7 @@ def cheapest_on_par(frames: Frames, found: Findings) -> None:
     figure=15,
 )
 def fewer_parameters(frames: Frames, found: Findings) -> None:
-    """A covariance that is computed needs no head."""
+    """A Laplace covariance is computed, and needs no head."""
     columns = ["task", "features", "covariance", "parameters"]
     sizes = frames.runs.drop_nulls(columns)
     ours = select(sizes, method=LAPLACE).select("method", *columns).unique(maintain_order=True)
@@ -116,7 +114,7 @@ def fewer_parameters(frames: Frames, found: Findings) -> None:
 
 
 def _by_size(frames: Frames) -> list[Group]:
-    """Laplace methods from scratch, each window and number of features by itself."""
+    """Laplace groups from scratch, split by window and number of features."""
     parts = []
     for group in any_groups(frames, "scratch", LAPLACE):
         for runs in group.runs.sort("window", "features").partition_by("window", "features"):
@@ -127,7 +125,7 @@ def _by_size(frames: Frames) -> list[Group]:
 
 
 def _on_par(frames: Frames, found: Findings, cheapest: Group, other: Group) -> None:
-    """The cheapest is not worse at test than another."""
+    """Compare the test performance of the cheapest method with another's."""
     task = cheapest.runs["task"][0]
     metric = "cross_entropy" if task == "regression" else "return"
     difference = minus(cheapest.test(metric, CUTOFF), other.test(metric, CUTOFF))
@@ -138,10 +136,3 @@ def _on_par(frames: Frames, found: Findings, cheapest: Group, other: Group) -> N
     for rnn in groups(frames, found, task, "scratch", ("rnn",)):
         margin = RETURN_MARGIN * abs(mean(rnn.test("return", CUTOFF)))
         found.above(f"return of {cheapest.name} less that of {other.name}", difference, -margin, "reward")
-
-
-CLAIMS = (
-    collapse,
-    cheapest_on_par,
-    fewer_parameters,
-)

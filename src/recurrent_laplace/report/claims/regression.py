@@ -1,6 +1,6 @@
-"""R1 to R7: predicting functions from their observations."""
+"""Claims R1 to R7: regression."""
 
-from recurrent_laplace.report.claims.gridworld import EARLY, FLAT
+from recurrent_laplace.report.claims.gridworld import EARLY, FLAT, UNIT, change_of
 from recurrent_laplace.report.claims.groups import (
     BAYESIAN,
     CUTOFF,
@@ -18,13 +18,13 @@ from recurrent_laplace.report.claims.verdict import CROSS_ENTROPY_MARGIN, Findin
 from recurrent_laplace.report.frames import Frames, select
 
 STRONG = 0.5
-"""In nats: what counts as strongly worse."""
+"""Threshold for a strong degradation, in nats."""
 FEW_SAMPLES, MORE_SAMPLES = 1, 5
 TASK, METRIC = "regression", "cross_entropy"
 
 
 def _compared(frames: Frames, found: Findings) -> list[Group]:
-    """All that the paper compares, without its exception."""
+    """All groups that the paper compares, except for its exception."""
     return [
         *groups(frames, found, TASK, "scratch", ("rnn", *BAYESIAN)),
         *groups(frames, found, TASK, "finetuned", DERIVED),
@@ -42,7 +42,7 @@ def _compared(frames: Frames, found: Findings) -> list[Group]:
     figure=1,
 )
 def cross_entropy_falls(frames: Frames, found: Findings) -> None:
-    """The curve goes down where tasks are as long as in training."""
+    """Cross-entropy falls up to the training length."""
     for group in _compared(frames, found):
         change = group.change(METRIC, 1, CUTOFF)
         found.below(f"change of cross-entropy of {group.name}", change, 0, "nats")
@@ -59,7 +59,7 @@ def cross_entropy_falls(frames: Frames, found: Findings) -> None:
     figure=1,
 )
 def cross_entropy_rises_beyond(frames: Frames, found: Findings) -> None:
-    """The curve goes up again, but not to where it began."""
+    """Cross-entropy rises beyond the training length, but stays below its initial value."""
     for group in _compared(frames, found):
         name = f"cross-entropy of {group.name} at the end"
         found.above(f"{name} less that at T", group.change(METRIC, CUTOFF, END), 0, "nats")
@@ -74,7 +74,7 @@ def cross_entropy_rises_beyond(frames: Frames, found: Findings) -> None:
     figure=1,
 )
 def precisions_do_not_degrade(frames: Frames, found: Findings) -> None:
-    """Turning Bayesian costs nothing."""
+    """A post-hoc posterior does not degrade predictions."""
     for group in groups(frames, found, TASK, "posthoc", ("precision",)):
         if (rnn := pretrained(frames, found, group)) is not None:
             _less(found, group, rnn, "its RNN", CROSS_ENTROPY_MARGIN)
@@ -88,7 +88,7 @@ def precisions_do_not_degrade(frames: Frames, found: Findings) -> None:
     figure=1,
 )
 def stationary_degrades(frames: Frames, found: Findings) -> None:
-    """The beliefs are too wide for heads that never saw samples."""
+    """The beliefs are too wide for heads that were not trained on samples."""
     posthoc = groups(frames, found, TASK, "posthoc", ("stationary",), ("dense", "diagonal"))
     for group in posthoc:
         if (rnn := pretrained(frames, found, group)) is not None:
@@ -108,7 +108,7 @@ def stationary_degrades(frames: Frames, found: Findings) -> None:
     figure=1,
 )
 def finetuned_on_par(frames: Frames, found: Findings) -> None:
-    """Learning goes on as well with beliefs as without."""
+    """Fine-tuning with a posterior is on par with training without."""
     variational = groups(frames, found, TASK, "finetuned", ("vrnn",))
     for group in groups(frames, found, TASK, "finetuned", ("precision",)):
         if (rnn := pretrained(frames, found, group)) is not None:
@@ -126,7 +126,7 @@ def finetuned_on_par(frames: Frames, found: Findings) -> None:
     figure=5,
 )
 def more_samples(frames: Frames, found: Findings) -> None:
-    """A tighter bound is not a better predictor."""
+    """A tighter bound does not improve the predictions."""
     both = 0
     for group in any_groups(frames, "scratch", BAYESIAN, task=TASK):
         runs = usual(select(group.runs, samples=(FEW_SAMPLES, MORE_SAMPLES)), "samples")
@@ -156,31 +156,17 @@ def more_samples(frames: Frames, found: Findings) -> None:
     figure=7,
 )
 def only_precisions_are_certain(frames: Frames, found: Findings) -> None:
-    """Certainty that grows, in a belief that does not settle.
+    """Beliefs of summed precisions become certain but do not converge.
 
-    The sum of means and precisions sums the same precisions, so it is not among the others.
+    The sum of means and precisions has the same precisions, so it is not among the others.
     """
     for group in groups(frames, found, TASK, "scratch", ("precision",)):
-        entropy = group.change("entropy", EARLY, CUTOFF, per_feature=True)
-        found.below(f"change of entropy of {group.name}", entropy, 0, "nats a feature")
-        kl = group.change("kl", EARLY, CUTOFF, per_feature=True)
-        found.above(f"change of consecutive KL of {group.name}", kl, 0, "nats a feature")
+        found.below(*change_of(group, "entropy"), 0, UNIT)
+        found.above(*change_of(group, "kl"), 0, UNIT)
     for group in groups(frames, found, TASK, "scratch", ("vrnn", "stationary")):
-        entropy = group.change("entropy", EARLY, CUTOFF, per_feature=True)
-        found.above(f"change of entropy of {group.name}", entropy, -FLAT, "nats a feature")
+        found.above(*change_of(group, "entropy"), -FLAT, UNIT)
 
 
 def _less(found: Findings, group: Group, other: Group, name: str, bound: float) -> None:
     difference = minus(group.test(METRIC, CUTOFF), other.test(METRIC, CUTOFF))
     found.below(f"cross-entropy of {group.name} less that of {name}", difference, bound, "nats")
-
-
-CLAIMS = (
-    cross_entropy_falls,
-    cross_entropy_rises_beyond,
-    precisions_do_not_degrade,
-    stationary_degrades,
-    finetuned_on_par,
-    more_samples,
-    only_precisions_are_certain,
-)

@@ -1,4 +1,4 @@
-"""T1 to T8: how well bandit and gridworld agents learn and act."""
+"""Claims T1 to T8: return and regret of bandit and gridworld agents."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from recurrent_laplace.report.claims.verdict import RETURN_MARGIN, Findings, See
 from recurrent_laplace.report.frames import Frames, select
 
 REGRET_TIMES = (10, 50)
-"""Steps between which the growth of regret is measured."""
+"""Range of steps over which the growth of regret is measured."""
 ABOUT_HALF = (0.25, 0.75)
 UNIT = "reward"
 
@@ -36,7 +36,7 @@ UNIT = "reward"
     figure=3,
 )
 def rnn_is_best(frames: Frames, found: Findings) -> None:
-    """Noise in the belief costs return, steadiness and time."""
+    """Sampling from a belief costs return, stability and time."""
     for task in CONTROL:
         bayesian = groups(frames, found, task, "scratch", BAYESIAN)
         for rnn in groups(frames, found, task, "scratch", ("rnn",)):
@@ -57,7 +57,7 @@ def rnn_is_best(frames: Frames, found: Findings) -> None:
     figure=3,
 )
 def laplace_beats_vrnn(frames: Frames, found: Findings) -> None:
-    """Curvature does better than a learned covariance; summed means are the subject of T3."""
+    """Curvature gives a higher return than a learned covariance; T3 is about summed means."""
     for task in CONTROL:
         variational = groups(frames, found, task, "scratch", ("vrnn",))
         for group in groups(frames, found, task, "scratch", ("stationary", "precision")):
@@ -74,7 +74,7 @@ def laplace_beats_vrnn(frames: Frames, found: Findings) -> None:
     figure=3,
 )
 def summed_means(frames: Frames, found: Findings) -> None:
-    """The area under the curve at first, its end at last."""
+    """Compare early returns on the bandit, and final returns on the gridworld."""
     for task, part, side in (("bandit", FIRST_QUARTER, "above"), ("gridworld", LAST_TENTH, "below")):
         others = [groups(frames, found, task, "scratch", (method,)) for method in ("stationary", "precision")]
         for group in groups(frames, found, task, "scratch", ("mean_and_precision",)):
@@ -92,7 +92,7 @@ def summed_means(frames: Frames, found: Findings) -> None:
     figure=12,
 )
 def gridworld_regret(frames: Frames, found: Findings) -> None:
-    """All find the goal and go back to it."""
+    """All methods learn to return to the goal."""
     everyone = groups(frames, found, "gridworld", "scratch", ("rnn", *BAYESIAN))
     own = []
     for group in everyone:
@@ -119,7 +119,7 @@ def gridworld_regret(frames: Frames, found: Findings) -> None:
     figure=10,
 )
 def bandit_regret(frames: Frames, found: Findings) -> None:
-    """Half of the agents learn to find the best arm."""
+    """About half of the agents learn to find the best arm."""
     repetitions = [
         {
             seed: 100 * float(slope.high < 1) if slope.units else np.nan
@@ -141,7 +141,7 @@ def bandit_regret(frames: Frames, found: Findings) -> None:
     figure=12,
 )
 def posthoc_return(frames: Frames, found: Findings) -> None:
-    """Uncertainty for nothing."""
+    """A post-hoc posterior does not cost return."""
     for task in CONTROL:
         posthoc = groups(frames, found, task, "posthoc", DERIVED)
         posthoc += groups(frames, Findings(), task, "posthoc", ("mean_and_precision",))
@@ -161,7 +161,7 @@ def posthoc_return(frames: Frames, found: Findings) -> None:
     figure=9,
 )
 def finetuning_helps(frames: Frames, found: Findings) -> None:
-    """Going on with a belief is better than going on without."""
+    """Fine-tuning with a belief improves on the RNN."""
     for group in groups(frames, found, "bandit", "finetuned", DERIVED, ("diagonal",)):
         if (rnn := pretrained(frames, found, group)) is not None:
             difference = minus(group.training("return", LAST_TENTH), rnn.training("return", LAST_TENTH))
@@ -177,7 +177,7 @@ def finetuning_helps(frames: Frames, found: Findings) -> None:
     figure=11,
 )
 def dips_and_recovers(frames: Frames, found: Findings) -> None:
-    """Heads have to get used to samples."""
+    """Heads have to adapt to samples of the belief."""
     for group in groups(frames, found, "gridworld", "finetuned", DERIVED, ("diagonal",)):
         runs = [(run, before) for run in group.each_run() if (before := _before(run, found)) is not None]
         if not runs:
@@ -201,7 +201,7 @@ def _return_difference(
 
 
 def _slopes(group: Group) -> dict[int, Interval]:
-    """The power of t that cumulative regret grows with, for each seed; NaN without three positive regrets."""
+    """Growth exponent of cumulative regret by seed; NaN with fewer than three positive regrets."""
     curves = group.curves("cumulative_regret", *REGRET_TIMES)
     slopes = {}
     for seed in group.seeds:
@@ -215,7 +215,7 @@ def _slopes(group: Group) -> dict[int, Interval]:
 
 
 def _before(run: Group, found: Findings) -> Seeds | None:
-    """The parent's return just before the snapshot that a run began from."""
+    """Return of the parent in the tenth of its training before the snapshot."""
     parent, snapshot = run.runs["parent"][0], run.runs["snapshot"][0]
     runs = select(run.frames.runs, run=parent)
     if parent is None or snapshot is None or runs.is_empty():
@@ -224,15 +224,3 @@ def _before(run: Group, found: Findings) -> Seeds | None:
     return Group(f"RNN of {run.name}", run.frames, runs).training(
         "return", (max(snapshot - 0.1, 0.0), snapshot)
     )
-
-
-CLAIMS = (
-    rnn_is_best,
-    laplace_beats_vrnn,
-    summed_means,
-    gridworld_regret,
-    bandit_regret,
-    posthoc_return,
-    finetuning_helps,
-    dips_and_recovers,
-)

@@ -1,4 +1,4 @@
-"""What a claim, a comparison and a verdict are, and how comparisons become a verdict."""
+"""Claims, comparisons, and the verdicts that follow from them."""
 
 import dataclasses
 import math
@@ -7,53 +7,55 @@ from typing import Literal
 
 import numpy as np
 
-from recurrent_laplace.evaluation.statistics import Interval, mean_interval
+from recurrent_laplace.evaluation.statistics import Interval, State, all_hold, mean_interval
 from recurrent_laplace.report.frames import Frames
 
 Outcome = Literal["reproduced", "not reproduced", "not decided"]
+OUTCOMES: dict[State, Outcome] = {"holds": "reproduced", "fails": "not reproduced", "open": "not decided"}
+"""Verdict on a claim when all comparisons hold, one fails, or one is open."""
 
 Seeds = dict[int, float]
-"""A number for each seed, NaN where a seed has none: seeds are the units of every interval."""
+"""Values by seed, NaN where a seed has none; seeds are the units of every interval."""
 
 ENOUGH_SEEDS = 2
-"""The fewest seeds that tell something of their spread."""
+"""Minimum number of seeds for an interval."""
 CROSS_ENTROPY_MARGIN = 0.1
-"""In nats: what counts as on par."""
+"""Margin for on par, in nats."""
 RETURN_MARGIN = 0.05
-"""As a share of the RNN's return: what counts as on par."""
+"""Margin for on par, as a fraction of the RNN's return."""
 NAMED = 3
-"""How many comparisons of a kind the evidence spells out."""
+"""Maximum number of comparisons of a kind that the evidence spells out."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A claim, how it is decided, and what came out."""
+    """A claim, its decision rule, and the outcome."""
 
     id: str
     claim: str
     rule: str
-    """Fixed before any data is seen."""
+    """Decision rule, fixed before any data is seen."""
     verdict: Outcome
     evidence: str
     figure: int
-    """The figure of the page that shows it."""
+    """Number of the figure that shows the evidence."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One comparison that a claim makes."""
+    """One comparison of a claim."""
 
-    state: Literal["holds", "fails", "open"]
+    state: State
     words: str
-    """The numbers, and what they should have been."""
+    """Measured values and claimed bounds, in words."""
     slack: float
-    """Distance to what would not hold, in halves of the interval: small where it was close."""
+    """Distance to the bound, in half-widths of the interval; small if the decision was close."""
     is_exact: bool = False
-    """Whether it was counted or timed, without an interval."""
+    """Whether the values are counts or times, without an interval."""
 
 
 class Findings:
-    """What a claim has found: comparisons, and what was not there to compare."""
+    """Comparisons of a claim, and the runs or values that were missing."""
 
     def __init__(self):
         self.checks: list[Check] = []
@@ -62,63 +64,60 @@ class Findings:
         self.notes: list[str] = []
 
     def below(self, subject: str, values: Seeds, bound: float, unit: str) -> None:
-        """The claim says that this is below `bound`, in the mean over seeds."""
+        """Claim that the mean over seeds is below `bound`."""
         self.between(subject, values, -math.inf, bound, unit)
 
     def above(self, subject: str, values: Seeds, bound: float, unit: str) -> None:
-        """The claim says that this is above `bound`, in the mean over seeds."""
+        """Claim that the mean over seeds is above `bound`."""
         self.between(subject, values, bound, math.inf, unit)
 
     def between(self, subject: str, values: Seeds, low: float, high: float, unit: str) -> None:
-        """The claim says that this is between `low` and `high`, in the mean over seeds."""
-        check = self.check(subject, values, low, high, unit)
-        if check is not None:
+        """Claim that the mean over seeds is between `low` and `high`."""
+        if (check := self.check(subject, values, low, high, unit)) is not None:
             self.checks.append(check)
 
     def check(self, subject: str, values: Seeds, low: float, high: float, unit: str) -> Check | None:
-        """The comparison that `between` makes; None, and noted as missing, where seeds or values are."""
+        """Make the comparison of `between`; None, and recorded as missing, if seeds or values are missing."""
         if len(values) < ENOUGH_SEEDS:
-            there = f"only seed {min(values)}" if values else "no seed"
-            return self._lacks(subject, f"{there}, where an interval needs {ENOUGH_SEEDS},")
+            available = f"only seed {min(values)}" if values else "no seed"
+            return self._record_missing(subject, f"{available}, where an interval needs {ENOUGH_SEEDS},")
         lost = [str(seed) for seed, value in sorted(values.items()) if not math.isfinite(value)]
         if lost:
-            # To leave them out would be to judge only what went well.
+            # Leaving them out would bias the verdict towards successful seeds.
             seeds = "seed" if len(lost) == 1 else "seeds"
-            return self._lacks(subject, f"no finite value for {seeds} {', '.join(lost)}")
+            return self._record_missing(subject, f"no finite value for {seeds} {', '.join(lost)}")
         interval = mean_interval(np.array([values[seed] for seed in sorted(values)]))
         numbers = f"{_number(interval.mean)} {unit} (99% interval {_number(interval.low)} to "
         numbers += f"{_number(interval.high)}, {interval.units} seeds)"
         return _compare(f"{subject} is {numbers}", interval, low, high)
 
     def exact(self, subject: str, value: float, other: str, bound: float, unit: str) -> None:
-        """The claim says that this is below `bound`, which is that of `other`; both are known exactly."""
+        """Claim that a value is below `bound`, the value of `other`; both are known exactly."""
         words = f"{subject} has {_number(value)} {unit} and {other} {_number(bound)}"
         state = "holds" if value < bound else "fails"
         self.checks.append(Check(state, words, (bound - value) / max(abs(bound), 1e-12), is_exact=True))
 
     def otherwise(self, subject: str, checks: list[Check | None]) -> None:
-        """The claim says that not all of these hold: `subject` is its exception."""
-        if any(check is None for check in checks):
+        """Claim that not all of these comparisons hold: `subject` is the exception of the claim."""
+        known = [check for check in checks if check is not None]
+        if len(known) < len(checks):
             return
-        states = [check.state for check in checks if check is not None]
-        words = "; ".join(check.words for check in checks if check is not None)
+        states = [check.state for check in known]
+        words = "; ".join(check.words for check in known)
         state = "holds" if "fails" in states else "open" if "open" in states else "fails"
         word = {"holds": "is the exception", "open": "may be the exception", "fails": "is no exception"}
         self.checks.append(Check(state, f"{subject} {word[state]} ({words})", math.inf))
 
     @property
     def verdict(self) -> Outcome:
-        """Reproduced if all hold, not if one fails, and nothing where something is missing or open."""
-        states = {check.state for check in self.checks}
-        if self.missing or self.lacking or not states:
+        """Reproduced if all comparisons hold, not if one fails, undecided if something is missing or open."""
+        if self.missing or self.lacking or not self.checks:
             return "not decided"
-        if "fails" in states:
-            return "not reproduced"
-        return "not decided" if "open" in states else "reproduced"
+        return OUTCOMES[all_hold(check.state for check in self.checks)]
 
     @property
     def evidence(self) -> str:
-        """The deciding comparisons in words."""
+        """Decisive comparisons in words."""
         parts = []
         absent = [*dict.fromkeys(self.missing), *self._reasons()]
         if absent:
@@ -139,11 +138,11 @@ class Findings:
             parts.append(f"{held}: {'; '.join(check.words for check in self._closest())}")
         return ". ".join([*parts, *self.notes]) + "."
 
-    def _lacks(self, subject: str, reason: str) -> None:
+    def _record_missing(self, subject: str, reason: str) -> None:
         self.lacking.setdefault(reason, []).append(subject)
 
     def _reasons(self) -> list[str]:
-        """Why comparisons could not be made; said once where it is the same for all."""
+        """Reasons why comparisons could not be made; a reason that applies to all is given once."""
         tried = sum(not check.is_exact for check in self.checks) + sum(map(len, self.lacking.values()))
         return [
             f"{reason} in all {tried} comparisons of seeds"
@@ -160,40 +159,40 @@ class Findings:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of the paper with its rule of decision."""
+    """A statement of the paper with its decision rule."""
 
     id: str
     text: str
     rule: str
     figure: int
     decide: Callable[[Frames, Findings], None]
-    """Makes the comparisons."""
+    """Function that makes the comparisons."""
 
     def judge(self, frames: Frames) -> Verdict:
-        """The verdict on the claim."""
+        """Judge the claim on the tables of runs."""
         found = Findings()
         self.decide(frames, found)
         return Verdict(self.id, self.text, self.rule, found.verdict, found.evidence, self.figure)
 
 
 def claim(id: str, text: str, *, rule: str, figure: int) -> Callable[..., Claim]:
-    """Make a claim of the function that makes its comparisons."""
+    """Decorator that turns the function with the comparisons into a claim."""
     return lambda decide: Claim(id, text, rule, figure, decide)
 
 
 def minus(first: Seeds, second: Seeds) -> Seeds:
-    """Differences of the seeds that both have: same seed, same test tasks."""
+    """Differences by seed, for the seeds that both have; a seed has the same test tasks in both."""
     return {seed: value - second[seed] for seed, value in first.items() if seed in second}
 
 
 def mean(values: Seeds) -> float:
-    """Mean over seeds; 0 of none, where no interval is made either."""
+    """Mean of the finite values over seeds; 0 if there are none."""
     finite = [value for value in values.values() if math.isfinite(value)]
     return float(np.mean(finite)) if finite else 0.0
 
 
 def _spelled(checks: list[Check]) -> str:
-    """The clearest of them in words."""
+    """The clearest comparisons in words."""
     chosen = sorted(checks, key=lambda check: check.slack)
     more = [f"and {len(chosen) - NAMED} more"] if len(chosen) > NAMED else []
     return "; ".join([*(check.words for check in chosen[:NAMED]), *more])

@@ -1,4 +1,4 @@
-"""The figures, one function each: those of the paper, and two of ours."""
+"""Figures of the report: the paper's, and two more."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from recurrent_laplace.report.panels import Drawing
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FigureEntry:
-    """A figure: its number in the paper, a name for its files, what is in it in words, and how it is made."""
+    """A figure: its number in the paper, file name, texts, and the function that draws it."""
 
     number: int
     name: str
@@ -27,20 +27,25 @@ class FigureEntry:
 
     @property
     def stem(self) -> str:
-        """The name of its files, without their ends."""
+        """File name without suffix."""
         return f"figure-{self.number:02d}-{self.name}"
 
 
 COLUMNS = "Columns: from scratch, fine-tuned from an RNN, post hoc on an RNN."
 FUNCTIONS = (
-    "Exact Bayes is Bayesian linear regression on the same functions. Without noise, as many values as there "
-    "are weights tell it all, and its line leaves the panel."
+    "Exact Bayes is Bayesian linear regression on the same functions. Without noise, it knows the function "
+    "exactly after as many observations as there are weights, and its line leaves the panel."
 )
 BANDITS = (
-    "Exact Bayes pulls the arm of the highest mean under the exact belief (of independent arms, that of the "
-    "highest Gittins index)"
+    "Exact Bayes pulls the arm with the highest mean under the exact belief (with independent arms, the one "
+    "with the highest Gittins index)"
 )
-GRIDS = "goes to the nearest tile that the goal can still be on"
+GRIDS = "goes to the nearest tile that may still be the goal"
+ZOOM = (
+    "around the update where an RNN becomes Bayesian. Marks at the right edge: the mean of the last tenth of "
+    "training from scratch (open: diagonal)."
+)
+REGRET = "Cumulative regret on test tasks; lower is better, and a concave line is sub-linear."
 
 FIGURES = (
     FigureEntry(
@@ -60,20 +65,19 @@ FIGURES = (
         title="Gridworld: consecutive KL and entropy of the beliefs",
         alt="Six panels of lines: consecutive KL divergence on top and entropy below, against steps in the "
         "gridworld, from scratch, fine-tuned and post hoc.",
-        caption=f"What beliefs do over a test task. {COLUMNS} An exact belief would have a KL that tends to "
-        "zero, and an entropy that falls. The sum of means and precisions is in figure 13.",
+        caption=f"Beliefs over the steps of a test task. {COLUMNS} For an exact belief, the KL would tend to "
+        "zero and the entropy would fall. The sum of means and precisions is in figure 13.",
         draw=figure_02,
     ),
     FigureEntry(
         number=3,
         name="training-return",
         title="Return during training, 1 and 5 samples",
-        alt="Four panels of lines: average return against updates for bandit and gridworld, with one draw "
+        alt="Four panels of lines: average return against updates for bandit and gridworld, with one sample "
         "in the loss in the upper row and five in the lower row.",
-        caption="Reward summed over a training task; higher is better. Upper row: one draw from the belief "
-        "in the loss; lower row: five. The RNN draws nothing and is the same in both. "
-        f"{BANDITS}, or {GRIDS}; its "
-        "level is the mean over tasks drawn as in training.",
+        caption="Return of training tasks; higher is better. Upper row: one sample of the belief in the "
+        "loss; lower row: five. The RNN has no samples and is the same in both. "
+        f"{BANDITS}, or {GRIDS}; its level is the mean over tasks sampled as in training.",
         draw=figure_03,
     ),
     FigureEntry(
@@ -82,7 +86,7 @@ FIGURES = (
         title="Sampled tasks of the three kinds",
         alt="Three panels: random Fourier series with observations of one, a bandit's chances of reward with "
         "the best arm marked, and a grid with start, hidden goal and shortest path.",
-        caption="A problem of each task, drawn as training draws them.",
+        caption="Problems of each task, sampled from the training distribution.",
         draw=figure_04,
     ),
     FigureEntry(
@@ -90,10 +94,10 @@ FIGURES = (
         name="regression-ablations",
         title="Regression: predictive error during training, all ablations",
         alt="Six panels of lines: squared error against updates, grouped by method, covariance, weight of "
-        "the KL, draws in the loss, window and size of the belief.",
-        caption="Squared error of the predicted mean on training batches, from scratch. A panel groups the "
-        "Bayesian runs by one choice, and takes only runs with a partner that differs in that choice alone. "
-        "An agent is a seed of a run.",
+        "the KL, samples in the loss, window and size of the belief.",
+        caption="Squared error of the predicted mean on training batches, from scratch. Each panel groups "
+        "the Bayesian runs by one option, and uses only runs with a counterpart that differs in that option "
+        "alone. An agent is a seed of a run.",
         draw=figure_05,
     ),
     FigureEntry(
@@ -102,8 +106,7 @@ FIGURES = (
         title="Regression: zoom on the fine-tunes",
         alt="Two panels of lines: squared error against updates around the snapshots at one half and three "
         "quarters of the RNN's training, where Bayesian training takes over.",
-        caption="Squared error on training batches around the update where an RNN becomes Bayesian. Marks at "
-        "the right edge: the mean of the last tenth of training from scratch (open: diagonal).",
+        caption=f"Squared error on training batches {ZOOM}",
         draw=figure_06,
     ),
     FigureEntry(
@@ -112,7 +115,7 @@ FIGURES = (
         title="Regression: posterior statistics at test",
         alt="Six panels of lines: consecutive KL divergence on top and entropy below, against observations "
         "of test functions, from scratch, fine-tuned and post hoc.",
-        caption=f"What beliefs do over a test function. {COLUMNS}",
+        caption=f"Beliefs over the observations of a test function. {COLUMNS}",
         draw=figure_07,
     ),
     FigureEntry(
@@ -129,8 +132,7 @@ FIGURES = (
         title="Bandit: zoom on fine-tuning",
         alt="Two panels of lines: return against updates around the snapshots at one half and three quarters "
         "of the RNN's training on the bandit.",
-        caption="Return of training tasks around the update where an RNN becomes Bayesian. Marks at the "
-        "right edge: the mean of the last tenth of training from scratch (open: diagonal).",
+        caption=f"Return of training tasks {ZOOM}",
         draw=figure_09,
     ),
     FigureEntry(
@@ -139,9 +141,8 @@ FIGURES = (
         title="Bandit: cumulative regret, all agents and the better half",
         alt="Six panels of lines: cumulative regret against steps of the bandit; upper row all agents, lower "
         "row the half of each line with the lower final regret.",
-        caption=f"Regret summed over a test task; lower is better, and a line that bends down is sub-linear. "
-        f"{COLUMNS} Every seed of every run of a method is an agent. Lower row: of each line, the agents "
-        f"whose regret at the end is at most the median. {BANDITS}, on the same tasks.",
+        caption=f"{REGRET} {COLUMNS} Every seed of every run of a method is an agent. Lower row: for each "
+        f"line, the agents whose final regret is at most the median. {BANDITS}, on the same tasks.",
         draw=figure_10,
     ),
     FigureEntry(
@@ -150,8 +151,7 @@ FIGURES = (
         title="Gridworld: zoom on fine-tuning",
         alt="Two panels of lines: return against updates around the snapshots at one half and three quarters "
         "of the RNN's training on the gridworld.",
-        caption="Return of training tasks around the update where an RNN becomes Bayesian. Marks at the "
-        "right edge: the mean of the last tenth of training from scratch (open: diagonal).",
+        caption=f"Return of training tasks {ZOOM}",
         draw=figure_11,
     ),
     FigureEntry(
@@ -160,8 +160,7 @@ FIGURES = (
         title="Gridworld: cumulative regret",
         alt="Three panels of lines: cumulative regret against steps of the gridworld, from scratch, "
         "fine-tuned and post hoc.",
-        caption=f"Regret summed over a test task; lower is better, and a line that bends down is sub-linear. "
-        f"{COLUMNS} Exact Bayes {GRIDS}, on the same tasks.",
+        caption=f"{REGRET} {COLUMNS} Exact Bayes {GRIDS}, on the same tasks.",
         draw=figure_12,
     ),
     FigureEntry(
@@ -169,28 +168,28 @@ FIGURES = (
         name="gridworld-beliefs-all",
         title="Gridworld: figure 2 with all methods",
         alt="Six panels of lines as in figure 2, with the sum of means and precisions in blue.",
-        caption=f"What beliefs do over a test task. {COLUMNS}",
+        caption=f"Beliefs over the steps of a test task. {COLUMNS}",
         draw=figure_13,
     ),
     FigureEntry(
         number=14,
         name="regression-predictions",
-        title="Regression: predictions with their uncertainty",
+        title="Regression: predictions with uncertainty",
         alt="Two rows of panels, a column for each method: a test function, its observations, the predicted "
         "mean and bands of two standard deviations; observed on the whole interval above, in strips below.",
-        caption="One test function after 15 observations, by the first seed of each method; dense where "
-        "there is a dense run, trained with the method where there is such a run. Not in the paper.",
+        caption="One test function after 15 observations, predicted by the first seed of each method; dense "
+        "and from scratch where there are such runs. Not in the paper.",
         draw=figure_14,
     ),
     FigureEntry(
         number=15,
         name="update-time",
-        title="Time per update of every variant against the RNN",
+        title="Time per update of every variant, relative to the RNN",
         alt="Three panels of dots, one for each task: time of a training update of each variant as a "
         "multiple of the RNN's.",
-        caption="Shortest time of an update in each run from scratch, for each of its seeds, over the RNN's "
-        "on the same task. One dot is one run. Not in the paper.",
+        caption="Shortest time of an update per seed of each run from scratch, relative to the RNN's on the "
+        "same task. A dot is a run. Not in the paper.",
         draw=figure_15,
     ),
 )
-"""All figures, by number."""
+"""All figures, ordered by number."""

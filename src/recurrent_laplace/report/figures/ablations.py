@@ -1,4 +1,4 @@
-"""Figure 5: what each choice does to the error in training, other choices being equal."""
+"""Figure 5: ablations of the training error, one option at a time."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from recurrent_laplace.report.frames import Frames, select
-from recurrent_laplace.report.methods import COLOURS, NAMES, RNN
+from recurrent_laplace.report.methods import COLOURS, RNN, Variant
 from recurrent_laplace.report.panels import (
     METRICS,
     Drawing,
@@ -17,28 +17,28 @@ from recurrent_laplace.report.panels import (
     curve_of,
     finish_axes,
     fit_y,
-    remember,
-    say_empty,
+    record_runs,
+    show_empty,
     unit_rows,
 )
 from recurrent_laplace.report.selection import main_runs
-from recurrent_laplace.report.tasks import STYLE
+from recurrent_laplace.report.style import STYLE
 
 GROUPS = {
     "method": "method",
     "covariance": "covariance",
     "beta": "weight of the KL, beta",
-    "samples": "draws in the loss",
+    "samples": "samples in the loss",
     "window": "window of Jacobians",
     "features": "size of the belief",
 }
-"""Columns of the runs that ablations differ in, in words."""
+"""Labels of the columns that ablations differ in."""
 
 METRIC = "squared_error"
 
 
 def figure_05(frames: Frames) -> Drawing:
-    """Squared error in training, a panel for each choice."""
+    """Draw the squared error in training, a panel per option."""
     with matplotlib.rc_context(STYLE):
         figure = Drawing(figsize=(9.7, 6), layout="constrained")
         panels = list(figure.subplots(2, 3).flat)
@@ -54,10 +54,10 @@ def figure_05(frames: Frames) -> Drawing:
 
 
 def comparable(runs: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The runs that have a partner which differs from them in this column, and in no other choice."""
+    """Runs with a counterpart that differs in this column and in no other option."""
     others = [other for other in GROUPS if other != column]
     if column == "method":
-        # Windows mean something else for each method, so they cannot be held fixed.
+        # The window has a different meaning for each method, so it cannot be held fixed.
         others.remove("window")
     values = runs.group_by(others).agg(pl.col(column).n_unique().alias("values"))
     return runs.join(values.filter(pl.col("values") > 1), on=others, how="semi", nulls_equal=True)
@@ -65,13 +65,13 @@ def comparable(runs: pl.DataFrame, column: str) -> pl.DataFrame:
 
 def _draw(axes: Axes, frames: Frames, column: str) -> None:
     bayesian = select(frames.runs, task="regression", origin="scratch").filter(pl.col("method") != "rnn")
-    runs = comparable(bayesian, column)
+    runs = comparable(bayesian.drop_nulls(column), column)  # Registered methods may lack the option.
     rnn = main_runs(frames, "regression", "scratch", RNN)
     if not rnn.is_empty():
         _line(axes, frames, rnn, "RNN", COLOURS["rnn"])
     if runs.is_empty():
         if rnn.is_empty():
-            say_empty(axes)
+            show_empty(axes)
         else:
             axes.plot([], [], " ", label="missing: runs that differ in this alone")
         return
@@ -79,9 +79,11 @@ def _draw(axes: Axes, frames: Frames, column: str) -> None:
     shades = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(values)))
     for value, shade in zip(values, shades, strict=True):
         chosen = select(runs, **{column: value})
-        colour = COLOURS[value] if column == "method" else shade
-        label = NAMES[value] if column == "method" else value if isinstance(value, str) else f"{value:g}"
-        _line(axes, frames, chosen, label, colour)
+        if column == "method":
+            method = Variant(value, None)
+            _line(axes, frames, chosen, method.label, method.colour)
+        else:
+            _line(axes, frames, chosen, value if isinstance(value, str) else f"{value:g}", shade)
 
 
 def _line(axes: Axes, frames: Frames, runs: pl.DataFrame, label: str, colour: Any) -> None:
@@ -93,13 +95,13 @@ def _line(axes: Axes, frames: Frames, runs: pl.DataFrame, label: str, colour: An
     axes.plot(curve.x, curve.mean, color=colour, linewidth=1.4, label=label)
     if curve.units > 1:
         axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
-    remember(axes, runs)
+    record_runs(axes, runs)
 
 
 def _ordered(values: list[Any]) -> list[Any]:
-    """Methods as everywhere else, numbers by size, then words."""
-    if set(values) <= set(COLOURS):
-        return [method for method in COLOURS if method in values]
+    """Methods in their usual order, numbers by size, then strings."""
+    if not set(values).isdisjoint(COLOURS):
+        return [*(method for method in COLOURS if method in values), *sorted(set(values) - set(COLOURS))]
     return sorted(values, key=lambda value: (0, float(value), "") if _is_number(value) else (1, 0.0, value))
 
 

@@ -1,9 +1,9 @@
-"""Figures of bandit and gridworld: returns in training, regret and beliefs at test."""
+"""Figures of bandit and gridworld: training returns, test regret, and beliefs."""
 
 import polars as pl
 
 from recurrent_laplace.report.frames import Frames
-from recurrent_laplace.report.methods import BAYESIAN, ORIGINS, Variant, without_blue
+from recurrent_laplace.report.methods import BAYESIAN, ORIGINS, Variant, without_summed_means
 from recurrent_laplace.report.panels import Drawing, Panel, draw_grid
 from recurrent_laplace.report.selection import all_runs, bandit_of
 
@@ -11,12 +11,12 @@ SAMPLES = (1, 5)
 
 
 def figure_02(frames: Frames) -> Drawing:
-    """Gridworld: consecutive KL and entropy, without the blue lines."""
-    return _beliefs(frames, without_blue(BAYESIAN))
+    """Draw consecutive KL and entropy on the gridworld, without the sum of means."""
+    return _beliefs(frames, without_summed_means(BAYESIAN))
 
 
 def figure_03(frames: Frames) -> Drawing:
-    """Return in training, with one and with five draws in the loss."""
+    """Draw the training return, with one and with five samples in the loss."""
     panels = [
         [
             Panel(metric="return", task=task, x="update", samples=samples)
@@ -28,7 +28,7 @@ def figure_03(frames: Frames) -> Drawing:
 
 
 def figure_10(frames: Frames) -> Drawing:
-    """Bandit: cumulative regret of all agents, and of the better half of each line."""
+    """Draw the cumulative regret on the bandit, of all agents and of the better half of each line."""
     panels = [
         [
             Panel(
@@ -42,18 +42,18 @@ def figure_10(frames: Frames) -> Drawing:
 
 
 def figure_12(frames: Frames) -> Drawing:
-    """Gridworld: cumulative regret."""
+    """Draw the cumulative regret on the gridworld."""
     panels = [Panel(metric="cumulative_regret", task="gridworld", origin=origin) for origin in ORIGINS]
     return draw_grid(frames, [panels], x="linear")
 
 
 def figure_13(frames: Frames) -> Drawing:
-    """Gridworld: consecutive KL and entropy, with all lines."""
+    """Draw consecutive KL and entropy on the gridworld, with all lines."""
     return _beliefs(frames, BAYESIAN)
 
 
 def better_half(rows: pl.DataFrame) -> pl.DataFrame:
-    """The units whose last value is no higher than the median of all."""
+    """Units whose last value is at most the median."""
     last = rows.filter(pl.col("x") == pl.col("x").max())
     better = last.filter(pl.col("value") <= pl.col("value").median())
     return rows.filter(pl.col("unit").is_in(better["unit"].implode()))

@@ -1,29 +1,26 @@
-"""Figure 4: a problem of each of the three tasks."""
+"""Figure 4: sampled problems of the three tasks."""
 
 import jax
 import matplotlib
 
-from recurrent_laplace.experiments.storage import RunDirectory
 from recurrent_laplace.report.frames import Frames, select
 from recurrent_laplace.report.panels import Drawing
+from recurrent_laplace.report.pictures.bandits import draw_bandit
+from recurrent_laplace.report.pictures.gridworld import draw_grid
+from recurrent_laplace.report.pictures.regression import draw_functions
 from recurrent_laplace.report.selection import bandit_of
-from recurrent_laplace.report.tasks import (
-    STYLE,
-    TUPLES,
-    draw_bandit,
-    draw_functions,
-    draw_grid,
-    sample_problems,
-)
+from recurrent_laplace.report.style import STYLE, TUPLES
+from recurrent_laplace.report.tasks import sample_problems
+from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.tasks import AbstractTask, Gridworld, Regression, make_task
 
 FUNCTIONS = 4
 BELOW = (0.5, -0.18)
-"""Where legends are, in heights and widths of a panel."""
+"""Position of legends, as fractions of the panel."""
 
 
 def figure_04(frames: Frames) -> Drawing:
-    """Functions to predict, a bandit, and a grid with a hidden goal."""
+    """Draw functions to predict, a bandit, and a grid with a hidden goal."""
     regression, bandit, gridworld = (
         task_of(frames, name) for name in ("regression", bandit_of(frames), "gridworld")
     )
@@ -45,7 +42,7 @@ def figure_04(frames: Frames) -> Drawing:
             handler_map=TUPLES,
         )
         draw_bandit(middle, sample_problems(bandit, key_bandit, 1)[0])
-        middle.set(xlabel="arm", ylabel="chance of reward 1")
+        middle.set(xlabel="arm", ylabel="reward probability")
         middle.set_title("bandit: find the best arm")
         draw_grid(right, gridworld, sample_problems(gridworld, key_grid, 1)[0])
         right.set(xlabel="column", ylabel="row")
@@ -56,7 +53,7 @@ def figure_04(frames: Frames) -> Drawing:
 
 
 def task_of(frames: Frames, name: str) -> AbstractTask:
-    """The task as the runs have it; with its defaults where there are none."""
+    """The task with the parameters of the runs, or its defaults if there are no runs."""
     runs = select(frames.runs, task=name)
     if frames.folder is None or runs.is_empty():
         return make_task(name)

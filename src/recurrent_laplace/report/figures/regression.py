@@ -1,17 +1,17 @@
-"""Figures of the regression task: what is predicted, and what the beliefs do meanwhile."""
+"""Figures of the regression task: predictive cross-entropy and beliefs."""
 
 from recurrent_laplace.report.frames import Frames
-from recurrent_laplace.report.methods import BAYESIAN, ORIGINS, VARIANTS, without_blue
+from recurrent_laplace.report.methods import BAYESIAN, ORIGINS, VARIANTS, without_summed_means
 from recurrent_laplace.report.panels import Drawing, Panel, draw_grid
 
 
 def figure_01(frames: Frames) -> Drawing:
-    """Predictive cross-entropy against the number of observations, without the blue lines."""
-    return _cross_entropy(frames, without_blue(VARIANTS))
+    """Draw predictive cross-entropy against the number of observations, without the sum of means."""
+    return _cross_entropy(frames, without_summed_means(VARIANTS))
 
 
 def figure_07(frames: Frames) -> Drawing:
-    """Consecutive KL and entropy at test."""
+    """Draw consecutive KL and entropy at test."""
     panels = [
         [Panel(metric=metric, task="regression", origin=origin, variants=BAYESIAN) for origin in ORIGINS]
         for metric in ("kl", "entropy")
@@ -20,7 +20,7 @@ def figure_07(frames: Frames) -> Drawing:
 
 
 def figure_08(frames: Frames) -> Drawing:
-    """Predictive cross-entropy, with all lines."""
+    """Draw predictive cross-entropy, with all lines."""
     return _cross_entropy(frames, VARIANTS)
 
 

@@ -1,4 +1,4 @@
-"""Figure 15: what an update costs, in units of the RNN's."""
+"""Figure 15: time per update, relative to the RNN's."""
 
 import matplotlib
 import numpy as np
@@ -8,25 +8,25 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from recurrent_laplace.report.frames import Frames, select
 from recurrent_laplace.report.methods import COLOURS, VARIANTS, Variant, join_labels
-from recurrent_laplace.report.panels import Drawing, finish_axes, remember, say_empty
+from recurrent_laplace.report.panels import Drawing, finish_axes, record_runs, show_empty
 from recurrent_laplace.report.selection import bandit_of
-from recurrent_laplace.report.tasks import STYLE
+from recurrent_laplace.report.style import STYLE
 
-Key = tuple[str, str | None, str, int]
+Key = tuple[str, str | None, str | None, int]
 
 KEYS = ("method", "covariance", "window", "samples")
-"""What makes a row of the figure."""
+"""Columns that identify a row of the figure."""
 
 
 def figure_15(frames: Frames) -> Drawing:
-    """Seconds per update of every variant, as a multiple of the RNN's on the same task."""
+    """Draw the time per update of every variant, relative to the RNN's on the same task."""
     tables = {task: times(frames, task) for task in ("regression", bandit_of(frames), "gridworld")}
     rows = _rows(pl.concat(tables.values()))
     with matplotlib.rc_context(STYLE):
         figure = Drawing(figsize=(9.7, 1.5 + 0.2 * len(rows)), layout="constrained")
         panels = figure.subplots(1, len(tables), sharey=True)
         for axes, (task, table) in zip(panels, tables.items(), strict=True):
-            finish_axes(axes, "", "time per update, the RNN's = 1")
+            finish_axes(axes, "", "time per update, RNN = 1")
             axes.set_title(task.replace("_", " "))
             _draw(axes, table, rows)
         panels[0].set_yticks(range(len(rows)), [_label(row) for row in rows], fontsize=7)
@@ -38,11 +38,11 @@ def figure_15(frames: Frames) -> Drawing:
 
 
 def times(frames: Frames, task: str) -> pl.DataFrame:
-    """Runs from scratch with `seconds`, an update's time for each seed, and `ratio`, that over the RNN's."""
+    """Runs from scratch with `seconds` per update and seed, and their `ratio` to the RNN's."""
     runs = select(frames.runs, task=task, origin="scratch").drop_nulls("update_seconds")
     runs = runs.with_columns(
         (pl.col("update_seconds") / pl.col("seeds")).alias("seconds"),
-        # What has no effect on a method must not make a row of its own.
+        # Options without effect on a method must not split its row.
         pl.when(pl.col("method").is_in(["rnn", "vrnn"]))
         .then(pl.lit("1"))
         .otherwise("window")
@@ -54,13 +54,14 @@ def times(frames: Frames, task: str) -> pl.DataFrame:
 
 
 def _rows(table: pl.DataFrame) -> list[Key]:
-    """The variants of all tasks, in the order of every other figure."""
+    """Variants of all tasks, in the order of the other figures."""
     order = {variant: place for place, variant in enumerate(VARIANTS)}
     return sorted(
         set(table.select(KEYS).iter_rows()),  # pyright: ignore[reportArgumentType]
         key=lambda row: (
-            order[Variant(*row[:2])],
-            float("inf") if row[2] == "all" else float(row[2]),
+            order.get(Variant(*row[:2]), len(order)),  # Methods that are not in the paper come last.
+            Variant(*row[:2]).label,
+            float("inf") if row[2] in ("all", None) else float(row[2]),
             row[3],
         ),
     )
@@ -69,9 +70,9 @@ def _rows(table: pl.DataFrame) -> list[Key]:
 def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
     known = table.drop_nulls("ratio")
     if known.is_empty():
-        say_empty(axes, "no runs" if table.is_empty() else "no RNN to compare with")
+        show_empty(axes, "no runs" if table.is_empty() else "no RNN to compare with")
         return
-    remember(axes, known)
+    record_runs(axes, known)
     for place, row in enumerate(rows):
         variant = Variant(*row[:2])
         own = known.filter(
@@ -104,7 +105,7 @@ def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
     axes.set_xscale("log")
     low, high = np.log10([known["ratio"].to_numpy().min(), known["ratio"].to_numpy().max()])
     span = max(high - low, 0.3)
-    # Room for the numbers beside the last dot.
+    # Space for the numbers next to the last dot.
     axes.set_xlim(10 ** (low - 0.08 * span), 10 ** (high + 0.55 * span))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
@@ -114,7 +115,7 @@ def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
 def _label(row: Key) -> str:
     method, covariance, window, samples = row
     words = [Variant(method, covariance).label]
-    if method not in ("rnn", "vrnn"):
+    if method not in ("rnn", "vrnn") and window is not None:
         words.append(f"window {window}")
     if samples != 1:
         words.append(f"{samples} samples")

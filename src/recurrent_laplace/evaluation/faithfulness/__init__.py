@@ -1,0 +1,1 @@
+"""Faithfulness of a learned belief: its measures, the study that takes them, and the rule of decision."""

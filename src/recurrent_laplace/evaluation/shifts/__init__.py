@@ -1,0 +1,1 @@
+"""Shift detection: scores along episodes, and the benchmark that compares them."""

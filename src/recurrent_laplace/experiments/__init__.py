@@ -1,1 +1,0 @@
-"""Layer 9: configuration in, run directory out."""

@@ -1,0 +1,1 @@
+"""The local machine: devices, processes, memory, compilation cache, diagnosis."""

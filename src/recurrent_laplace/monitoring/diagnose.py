@@ -1,0 +1,239 @@
+"""Diagnosis of a posterior: whether its uncertainty varies with the inputs, tasks and time."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from recurrent_laplace.deprecations import renamed_argument
+from recurrent_laplace.errors import check_shape, check_size
+from recurrent_laplace.gaussians import AbstractGaussian, DiagonalGaussian, SpectralGaussian
+from recurrent_laplace.monitoring.readings import (
+    Heads,
+    Policy,
+    Reading,
+    Value,
+    all_finite,
+    check_heads,
+    read_sequence,
+)
+from recurrent_laplace.posterior import AbstractPosterior
+
+CONSTANT = 0.01
+"""Coefficient of variation of the width below which the width counts as constant."""
+CLOCK = 0.9
+"""Fraction of the entropy's variance explained by t above which the belief is a clock."""
+WIDE_POLICY = 0.1
+"""Policy disagreement in nats above which sampling changes the behaviour."""
+WIDE_VALUE = 0.5
+"""Largest acceptable ratio of the value's stddev under the belief to its stddev over inputs."""
+NOT_FINITE = "not finite"
+"""Text in tables for NaN and infinity."""
+SINGULAR = 1e6
+"""Condition number above which float32 has few digits left for the narrow directions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Variation:
+    """Two-way analysis of variance over tasks and time; the three fractions sum to one."""
+
+    mean: float
+    stddev: float
+    time: float
+    """Fraction explained by t alone."""
+    task: float
+    """Fraction between tasks, each averaged over time."""
+    rest: float
+    """Residual fraction: the interaction of task and time."""
+
+    @classmethod
+    def of(cls, values: Float[np.ndarray, "N T"]) -> "Variation":
+        """Analyse one value per task and step; all NaN if a value is not finite."""
+        values = np.asarray(values, np.float64)
+        if not np.isfinite(values).all():
+            return cls(*[float("nan")] * 5)
+        total = values.var()
+        time, task = values.mean(axis=0).var(), values.mean(axis=1).var()
+        if total == 0:
+            return cls(float(values.mean()), 0.0, 0.0, 0.0, 0.0)
+        rest = max(total - time - task, 0.0)
+        fractions = (float(part / total) for part in (time, task, rest))
+        return cls(float(values.mean()), float(np.sqrt(total)), *fractions)
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """Result of `rl.diagnose`: an analysis of variance of the uncertainty, and findings.
+
+    `str(diagnosis)` is a report.
+
+    ```python
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
+    diagnosis = rl.diagnose(posterior, jax.random.normal(jax.random.key(1), (3, 5, 2)))
+    diagnosis.informative, diagnosis.variations["entropy"].time, diagnosis.words
+    ```
+    """
+
+    informative: bool
+    """False if the width of the belief is constant, a function of t alone, or not finite."""
+    variations: dict[str, Variation]
+    """Analysis of variance of the entropy, the mean stddev, the KL and the predictive readings."""
+    condition: float
+    """Largest condition number of the covariances."""
+    words: tuple[str, ...]
+    """Findings, one sentence each."""
+    finite: bool = True
+    """Whether all beliefs and outputs of the heads are finite."""
+
+    def __str__(self) -> str:
+        rows = [
+            f"{name:<20} {v.mean:>10.4g} ± {v.stddev:<10.4g} {v.time:>6.0%} {v.task:>6.0%} {v.rest:>6.0%}"
+            if np.isfinite(v.mean)
+            else f"{name:<20} {NOT_FINITE:>10}"
+            for name, v in self.variations.items()
+        ]
+        title = f"{'':<20} {'mean':>10} ± {'stddev':<10} {'by t':>6} {'task':>6} {'rest':>6}"
+        return "\n".join([*self.words, "", title, *rows])
+
+
+@renamed_argument("seen", "context")
+def diagnose(
+    posterior: AbstractPosterior,
+    inputs: Float[Array, "N T D"],
+    *,
+    policy: Policy | None = None,
+    value: Value | None = None,
+    context: Any = None,
+    samples: int = 8,
+) -> Diagnosis:
+    """Test whether the uncertainty of a posterior depends on the inputs, or on time alone.
+
+    **Arguments:**
+
+    - `posterior`: posterior over the memory of a trained agent.
+    - `inputs`: the memory's inputs, at least two tasks and two steps.
+    - `policy`, `value`: the agent's heads, as for `rl.Monitor`.
+    - `context`: the heads' second argument at each step, `(N, T, ...)`.
+    - `samples`: samples from the belief for `policy_disagreement`.
+
+    ```python
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
+    print(rl.diagnose(posterior, jax.random.normal(jax.random.key(1), (3, 5, 2))))
+    ```
+    """
+    if not posterior.has_density:
+        raise ValueError(f"posterior must have a spread to be diagnosed; got a {type(posterior).__name__}.")
+    check_shape("inputs", inputs, ("N", "T", posterior.memory.input_size or "D"))
+    check_size("samples", samples)
+    if min(inputs.shape[:2]) < 2:
+        raise ValueError(f"inputs must have at least two tasks and two steps; got shape {inputs.shape}.")
+    heads = Heads(policy, value)
+    check_heads(posterior, heads, jax.tree.map(lambda leaf: leaf[0, 0], context))
+    noise = jax.random.normal(jax.random.key(0), (samples, posterior.memory.feature_size))
+    reading, spread = eqx.filter_jit(_readings)(posterior, heads, jnp.asarray(inputs), context, noise)
+    condition = _condition(spread)
+    numbers = {"entropy": reading.entropy, "stddev": jnp.mean(reading.stddev, axis=-1), "kl": reading.kl}
+    for name in ("value_stddev", "value_moved", "policy_disagreement", "policy_moved"):
+        if getattr(reading, name) is not None:
+            numbers[name] = getattr(reading, name)
+    variations = {name: Variation.of(np.asarray(values)) for name, values in numbers.items()}
+    finite = np.asarray(reading.finite)
+    if not finite.all():
+        return Diagnosis(False, variations, condition, (_not_finite(reading, finite),), finite=False)
+    value_spread = None if reading.value is None else float(jnp.std(reading.value))
+    return _judge(variations, condition, value_spread)
+
+
+def _readings(
+    posterior: AbstractPosterior, heads: Heads, inputs: Array, context: Any, noise: Array
+) -> tuple[Reading, Any]:
+    """Readings at every step of every task, and the spread of each task's beliefs."""
+
+    def read_task(task: tuple[Array, Any]) -> tuple[Reading, Any]:
+        reading, beliefs = read_sequence(posterior, heads, *task, noise)
+        return reading, _spread(beliefs)
+
+    # One task at a time: covariances of all tasks at once would not fit into memory.
+    return jax.lax.map(read_task, (inputs, context))
+
+
+def _spread(beliefs: Any) -> Float[Array, "T F"] | AbstractGaussian:
+    """Eigenvalues of the covariances if the family has them, else the last belief, the most anisotropic."""
+    match beliefs:
+        case DiagonalGaussian():
+            return beliefs.variance()
+        case SpectralGaussian():
+            return jnp.exp(beliefs.log_eigenvalues)
+        case _:
+            return beliefs[-1]
+
+
+def _condition(spread: Float[Array, "N T F"] | AbstractGaussian) -> float:
+    """Largest condition number of the covariances; NaN if one is not finite."""
+    if isinstance(spread, AbstractGaussian):
+        covariance = np.asarray(spread.covariance())
+        if not np.isfinite(covariance).all():
+            return float("nan")
+        # NumPy, because compiled programs of this package must not call LAPACK.
+        variances = np.linalg.eigvalsh(covariance)
+    else:
+        variances = np.asarray(spread)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.max(variances.max(axis=-1) / variances.min(axis=-1)))
+
+
+def _not_finite(reading: Reading, finite: Bool[np.ndarray, "N T"]) -> str:
+    """Sentence naming the readings that are not finite, and at how many steps."""
+    names = [name for name, values in reading.numbers().items() if not all_finite(values)]
+    return (
+        f"Not finite: {', '.join(names)}, at {np.sum(~finite)} of {finite.size} steps. "
+        "Look for NaN and infinity in the inputs, the weights and the heads."
+    )
+
+
+def _judge(variations: dict[str, Variation], condition: float, value_spread: float | None) -> Diagnosis:
+    """Turn the numbers into findings."""
+    words = []
+    width = variations["stddev"]
+    constant = width.stddev < CONSTANT * width.mean
+    clock = not constant and variations["entropy"].time > CLOCK
+    if constant:
+        words.append(
+            f"Not informative: the width of the belief is the same everywhere (stddev {width.mean:.3g}, "
+            f"give or take {width.stddev / width.mean:.1%})."
+        )
+    elif clock:
+        explained = variations["entropy"].time
+        words.append(f"A clock: t alone explains {explained:.0%} of the entropy; tasks hardly differ.")
+    else:
+        entropy = variations["entropy"]
+        words.append(
+            f"Informative: {1 - entropy.time:.0%} of the entropy's variance is not explained by t "
+            f"({entropy.task:.0%} is between tasks)."
+        )
+    predictive = variations.get("value_stddev")
+    if predictive is not None:
+        assert value_spread is not None
+        words.append(
+            f"The value is uncertain by {predictive.mean:.3g} on average, its spread over inputs is "
+            f"{value_spread:.3g}; t alone explains {predictive.time:.0%} of how this varies."
+        )
+        if predictive.mean > WIDE_VALUE * value_spread:
+            words.append(
+                "The belief is too wide for the value head: sampling noise would dominate the value. "
+                "Calibrate the belief, or act on its mean."
+            )
+    if "policy_disagreement" in variations:
+        disagreement = variations["policy_disagreement"].mean
+        hurts = disagreement > WIDE_POLICY
+        words.append(
+            f"Policies at samples are {disagreement:.3g} nats from the policy at the mean: "
+            + ("sampling changes what the agent does." if hurts else "sampling hardly changes behaviour.")
+        )
+    if condition > SINGULAR:
+        words.append(f"Nearly singular: variances of directions differ by a factor of {condition:.2g}.")
+    return Diagnosis(not (constant or clock), variations, condition, tuple(words))

@@ -1,0 +1,1 @@
+"""Runs: one configuration in, one run directory out."""

@@ -1,0 +1,103 @@
+"""Cost estimates of runs by counting operations, accurate to a factor of about three."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+
+from recurrent_laplace.evaluation.evaluate import TEST_TASKS
+from recurrent_laplace.learning import Config
+from recurrent_laplace.learning.train import tasks_per_chunk
+from recurrent_laplace.models import AbstractPosteriorConfig, Agent, AgentConfig, Regressor
+from recurrent_laplace.posterior.cost import Cost
+from recurrent_laplace.runs.config import Run
+from recurrent_laplace.runs.models import snapshot_updates
+from recurrent_laplace.tasks import AbstractTask
+from recurrent_laplace.tasks.held_out import LENGTHS
+
+MULTIPLICATIONS_PER_SECOND = 2e10
+"""Throughput of two cores in products of this size."""
+SECONDS_PER_STEP = 1.5e-4
+"""Overhead per step of a compiled loop."""
+COMPILE_SECONDS = 25.0
+"""Compilation of both programs of a run, training and evaluation, on one core, with process start."""
+PROGRAM_BYTES = 600_000_000
+"""Memory of Python, JAX and its compiler."""
+NUMBER_BYTES = 4
+"""Size of a float32."""
+GRADIENT_BYTES = 2.5
+"""Memory of a gradient relative to that of the unroll alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Cost of a run: seconds on two cores, peak memory in bytes, disk space in bytes."""
+
+    seconds: float
+    memory: int
+    disk: int
+
+
+def estimate(run: Run) -> Estimate:
+    """Estimate the cost of a run and its evaluation, without computing or compiling anything."""
+    learning = run.config.learning
+    objective = run.config.objective
+    passes = objective.passes
+    cost = _unroll_cost(run, learning.steps, learning.batch)
+    weights = parameters(run)
+    heads = learning.batch * learning.steps * weights * learning.training_samples // 2
+    work = (cost.multiplications + heads) * (3 * passes + objective.acts)
+    steps = learning.steps * (2 * passes + objective.acts)
+    update = run.seeds * work / MULTIPLICATIONS_PER_SECOND + steps * SECONDS_PER_STEP
+    evaluation = _unroll_cost(run, max(LENGTHS), TEST_TASKS)
+    seconds = COMPILE_SECONDS + learning.updates * update
+    seconds += run.seeds * 3 * evaluation.multiplications / MULTIPLICATIONS_PER_SECOND
+    # Dense beliefs are stored for all tasks, but their gradients only for one chunk of tasks.
+    chunk = tasks_per_chunk(run.config, learning.batch, learning.steps)
+    gradient = GRADIENT_BYTES * _unroll_cost(run, learning.steps, chunk).bytes
+    matrix = NUMBER_BYTES * run.config.agent.features**2
+    stored = learning.batch * learning.steps * matrix if chunk < learning.batch else 0
+    snapshots = len(set(snapshot_updates(learning.updates)))
+    rows = run.seeds * (12 * learning.updates + 10 * TEST_TASKS * len(LENGTHS))
+    return Estimate(
+        seconds=seconds,
+        memory=PROGRAM_BYTES + int(max((gradient + stored) * run.seeds, evaluation.bytes)),
+        disk=snapshots * 3 * NUMBER_BYTES * weights * run.seeds + 6 * rows,
+    )
+
+
+def parameters(run: Run) -> int:
+    """Number of parameters of one seed's model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(model_shapes(run)))
+
+
+def model_shapes(run: Run) -> Agent | Regressor:
+    """Model of one seed, with shapes and dtypes in place of arrays."""
+    return _shapes(_structure(run))
+
+
+Structure = tuple[AbstractTask, AgentConfig, AbstractPosteriorConfig, Any]
+"""Everything that determines the shapes of a model, including the default float dtype."""
+
+
+def _structure(run: Run) -> Structure:
+    """Cache key of the model's shapes: the runs of a large sweep have few different ones."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    return run.config.task, run.config.agent, run.config.posterior, dtype
+
+
+def _unroll_cost(run: Run, steps: int, batch: int) -> Cost:
+    return _cost(_structure(run), steps, batch)
+
+
+@functools.cache
+def _cost(structure: Structure, steps: int, batch: int) -> Cost:
+    return _shapes(structure).posterior.cost(steps=steps, batch=batch)
+
+
+@functools.cache
+def _shapes(structure: Structure) -> Agent | Regressor:
+    task, agent, posterior, _ = structure
+    objective = Config(task=task, agent=agent, posterior=posterior).objective
+    return jax.eval_shape(objective.make_model, jax.random.key(0))

@@ -1,0 +1,1 @@
+"""Sweeps of many runs: plan, leases, executors on this machine or on a Ray cluster."""

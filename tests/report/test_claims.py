@@ -1,0 +1,589 @@
+"""Verdicts on claims from synthetic tables with known outcomes."""
+
+import dataclasses
+import random
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.synthetic import synthetic_frames, synthetic_run
+
+from recurrent_laplace.report.claims import CLAIMS, judge
+from recurrent_laplace.report.claims.verdict import Findings
+from recurrent_laplace.report.methods import NAMES, ORIGINS
+
+DOCS = Path(__file__).parents[2] / "docs" / "claims.md"
+IDS = [
+    *(f"R{i}" for i in range(1, 8)),
+    *(f"G{i}" for i in range(1, 5)),
+    *(f"T{i}" for i in range(1, 9)),
+    *("B1", "S1", "P1"),
+]
+SCRATCH = ("rnn", "vrnn", "stationary", "precision", "mean_and_precision")
+BAYESIAN = SCRATCH[1:]
+DERIVED = ("vrnn", "stationary", "precision")
+CONTROL = ("bandit", "gridworld")
+STEPS = {"regression": 50, "bandit": 50, "gridworld": 100}
+HUGE = 1e3
+
+
+def wobble(seed, *parts):
+    """Noise with mean zero over three consecutive seeds, and a size that depends on the parts."""
+    return (seed % 3 - 1) * random.Random(repr(parts)).uniform(-1, 1)
+
+
+class World:
+    """Builder of runs whose curves have noise of a known size."""
+
+    def __init__(self, *, good=True, noise=1e-4):
+        self.good = good
+        self.noise = noise
+        self.runs = []
+
+    def add(self, task, origin, method, *, covariance="diagonal", tests=None, training=None, **columns):
+        mark = len(self.runs)
+
+        def noisy(name, curve):
+            return lambda seed, t: curve(t) + self.noise * wobble(seed, mark, name, t)
+
+        defaults = {"steps": STEPS[task], "updates": 0 if origin == "posthoc" else 40}
+        if method == "rnn":
+            covariance = None
+            defaults["run"] = f"{task}-rnn-{mark:012x}"
+        if origin != "scratch":
+            defaults["snapshot"] = 0.5 if origin == "finetuned" else 1.0
+            parents = [
+                run["columns"]["run"]
+                for run in self.runs
+                if run["columns"]["task"] == task and run["columns"]["method"] == "rnn"
+            ]
+            defaults["parent"] = parents[0] if parents else "gone"
+        if method == "stationary":
+            defaults["window"] = "10"
+        self.runs.append(
+            synthetic_run(
+                task=task,
+                origin=origin,
+                method=method,
+                covariance=covariance,
+                tests={name: noisy(name, curve) for name, curve in (tests or {}).items()},
+                training={name: noisy(name, curve) for name, curve in (training or {}).items()},
+                **(defaults | columns),
+            )
+        )
+
+    def frames(self, seeds=5):
+        return synthetic_frames(*self.runs, seeds=seeds, tasks=2)
+
+
+def compared_runs():
+    """Groups that R1 and R2 compare, with the exception last."""
+    return [
+        *(("scratch", method) for method in SCRATCH),
+        *(("finetuned", method) for method in DERIVED),
+        *(("posthoc", method) for method in ("vrnn", "precision", "stationary")),
+    ]
+
+
+def r1(world):
+    for origin, method in compared_runs():
+        falls = (origin, method) != ("posthoc", "stationary")
+        slope = -0.1 if falls and (world.good or method != "rnn") else 0.1
+        world.add("regression", origin, method, tests={"cross_entropy": lambda t, slope=slope: slope * t})
+
+
+def r2(world):
+    end = -3.0 if world.good else -6.0
+    curve = {0: 0.0, 1: 0.0, 200: end}
+    for origin, method in compared_runs()[:-1]:
+        world.add("regression", origin, method, tests={"cross_entropy": lambda t: curve.get(t, -5.0)})
+
+
+def constant(value):
+    return lambda t: value
+
+
+def r3(world):
+    world.add("regression", "scratch", "rnn", tests={"cross_entropy": constant(1.0)})
+    for covariance in ("diagonal", "dense"):
+        level = 1.01 if world.good or covariance == "diagonal" else 1.3
+        tests = {"cross_entropy": constant(level)}
+        world.add("regression", "posthoc", "precision", covariance=covariance, tests=tests)
+
+
+def r4(world):
+    world.add("regression", "scratch", "rnn", tests={"cross_entropy": constant(0.0)})
+    for covariance, level in (("diagonal", 2.0), ("dense", 5.0)):
+        tests = {"cross_entropy": constant(level if world.good else level / 20)}
+        world.add("regression", "posthoc", "stationary", covariance=covariance, tests=tests)
+
+
+def r5(world):
+    levels = {"rnn": 1.0, "vrnn": 1.2 if world.good else 0.7, "precision": 0.9}
+    for method, level in levels.items():
+        origin = "scratch" if method == "rnn" else "finetuned"
+        world.add("regression", origin, method, tests={"cross_entropy": constant(level)})
+
+
+def r6(world):
+    for samples in (1, 5):
+        for method in BAYESIAN:
+            tests = {"cross_entropy": constant(1.0 if world.good or samples == 1 else 0.5)}
+            loss = {"loss": at_last(2.0 - samples / 10)}
+            world.add("regression", "scratch", method, samples=samples, tests=tests, training=loss)
+
+
+def r7(world):
+    for method in DERIVED:
+        falls = method == "precision" or (not world.good and method == "vrnn")
+        tests = {"entropy": lambda t, falls=falls: 40.0 - 0.2 * t * falls, "kl": lambda t: 1 + t / 10}
+        world.add("regression", "scratch", method, tests=tests)
+
+
+def settled(good):
+    return {"entropy": lambda t: 40 - 0.1 * t, "kl": lambda t: 10 / (1 + t) if good else 1 + t / 10}
+
+
+FLAT_TESTS = {"entropy": constant(30.0), "kl": constant(0.3)}
+
+
+def g1(world):
+    for method in BAYESIAN:
+        world.add("gridworld", "scratch", method, tests=settled(world.good or method != "stationary"))
+
+
+def g2(world):
+    world.add("gridworld", "posthoc", "precision", tests=settled(not world.good))
+
+
+def g3(world):
+    for method in ("vrnn", "stationary"):
+        tests = FLAT_TESTS if world.good or method == "vrnn" else settled(True)
+        world.add("gridworld", "posthoc", method, tests=tests)
+
+
+def g4(world):
+    for method in DERIVED:
+        settles = method != "stationary" or not world.good
+        world.add("gridworld", "finetuned", method, tests=settled(True) if settles else FLAT_TESTS)
+
+
+def at_last(level, updates=40):
+    """A curve with its level in the last tenth only; before, the order of levels is reversed."""
+    return lambda update: level if update > 0.9 * updates else -9 * level
+
+
+def returns(level, jitter=0.0, updates=40):
+    curve = at_last(level, updates)
+    return {"return": lambda update: curve(update) + jitter * (-1) ** update}
+
+
+def t1(world):
+    for task in CONTROL:
+        for method in SCRATCH:
+            is_rnn = method == "rnn"
+            training = returns(12.0 if is_rnn and world.good else 10.0, 0.1 if is_rnn else 1.0)
+            if not world.good and method == "vrnn":
+                training = returns(11.0, 1.0)
+            seconds = 0.1 if is_rnn else 0.2
+            world.add(task, "scratch", method, training=training, update_seconds=seconds)
+
+
+def t2(world):
+    for task in CONTROL:
+        for method in DERIVED:
+            is_higher = (method == "vrnn") != world.good
+            world.add(task, "scratch", method, training=returns(11.0 if is_higher else 10.0))
+
+
+def t3(world):
+    for task in CONTROL:
+        for method in ("stationary", "precision", "mean_and_precision"):
+            sums_means = method == "mean_and_precision"
+            fast = world.good if task == "bandit" else False
+            level = 10.0 + sums_means * (2.0 if fast else -2.0)
+            # On the bandit, the order is reversed after the first quarter.
+            curve = lambda u, level=level, task=task: level if u <= 10 or task == "gridworld" else 20 - level
+            world.add(task, "scratch", method, training={"return": curve})
+
+
+def power(exponent, scale):
+    return {"cumulative_regret": lambda t: scale * max(t, 1) ** exponent}
+
+
+def t4(world):
+    for method in SCRATCH:
+        exponent = 0.5 if world.good or method != "stationary" else 1.2
+        world.add("gridworld", "scratch", method, tests=power(exponent, 1.0 if method == "vrnn" else 1.2))
+
+
+def t5(world):
+    for method in BAYESIAN:
+        sublinear = method in ("vrnn", "precision") or not world.good
+        world.add("bandit", "scratch", method, tests=power(0.5 if sublinear else 1.2, 0.3))
+
+
+def t6(world):
+    for task in CONTROL:
+        world.add(task, "scratch", "rnn", tests={"return": lambda t: t / 5})
+        for method in DERIVED:
+            loss = 0.99 if world.good or method != "stationary" else 0.8
+            world.add(task, "posthoc", method, tests={"return": lambda t, loss=loss: loss * t / 5})
+
+
+def t7(world):
+    world.add("bandit", "scratch", "rnn", training=returns(10.0))
+    for method in DERIVED:
+        training = returns(10.5 if world.good else 9.5, updates=20)
+        world.add("bandit", "finetuned", method, training=training, updates=20)
+
+
+def t8(world):
+    # The RNN's return long before the snapshot, and after it, must not count.
+    before = lambda u: 3.0 if u <= 16 else 10.0 if u <= 20 else 20.0
+    world.add("gridworld", "scratch", "rnn", training={"return": before})
+    for method in DERIVED:
+        curve = finetuning(6.0, 11.0 if world.good else 8.0)
+        world.add("gridworld", "finetuned", method, training={"return": curve}, updates=20)
+
+
+def finetuning(first, last):
+    """Returns of 20 updates: `first` in the first tenth, `last` in the last, and far above in between."""
+    return lambda u: first if u <= 2 else last if u > 18 else 30.0
+
+
+def b1(world):
+    for task in ("regression", "gridworld"):
+        for method in ("vrnn", "precision"):
+            for beta in (1.0, 1e-2, 1e-4):
+                kl = 0.001 if beta > 1e-2 and world.good else 0.5
+                world.add(task, "scratch", method, beta=beta, training={"kl": at_last(kl)})
+
+
+def s1(world):
+    world.add("gridworld", "scratch", "rnn", tests={"return": constant(10.0)})
+    for task, metric in (("regression", "cross_entropy"), ("gridworld", "return")):
+        for method, window in (("precision", "1"), ("precision", "10"), ("stationary", "10")):
+            is_cheapest = (method, window) == ("precision", "1")
+            level = 10.0 if world.good or not is_cheapest else 9.0 if task == "gridworld" else 11.0
+            seconds = 0.1 if is_cheapest else 0.3
+            tests = {metric: constant(level)}
+            world.add(task, "scratch", method, window=window, tests=tests, update_seconds=seconds)
+
+
+def p1(world):
+    for task in ("regression", "gridworld"):
+        for method in DERIVED:
+            is_larger = (method == "vrnn") == world.good
+            world.add(task, "scratch", method, parameters=2000 if is_larger else 1000)
+
+
+SCENES = {name.upper(): globals()[name.lower()] for name in IDS}
+BY_SEEDS = [name for name in IDS if name != "P1"]
+"""Claims with intervals over seeds: all but the count of parameters."""
+
+
+def scene(name, **options):
+    world = World(**options)
+    SCENES[name](world)
+    return world
+
+
+def verdict_of(name, frames):
+    (verdict,) = (claim.judge(frames) for claim in CLAIMS if claim.id == name)
+    assert "nan" not in verdict.evidence.lower()
+    assert "inf" not in verdict.evidence.lower().replace("information", "")
+    assert verdict.evidence.endswith(".")
+    return verdict
+
+
+def without(frames, **columns):
+    """Frames without the runs that have these values."""
+    gone = pl.all_horizontal(pl.col(column) == value for column, value in columns.items())
+    runs = frames.runs.filter(~gone.fill_null(False))
+    return dataclasses.replace(
+        frames,
+        runs=runs,
+        metrics=frames.metrics.join(runs.select("run"), on="run", how="semi"),
+        evaluation=frames.evaluation.join(runs.select("run"), on="run", how="semi"),
+    )
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_reproduced(name):
+    verdict = verdict_of(name, scene(name).frames())
+    assert verdict.verdict == "reproduced", verdict.evidence
+    assert "hold" in verdict.evidence
+    if name != "P1":
+        assert "99% interval" in verdict.evidence
+        assert "5 seeds" in verdict.evidence
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_not_reproduced(name):
+    verdict = verdict_of(name, scene(name, good=False).frames())
+    assert verdict.verdict == "not reproduced", verdict.evidence
+    assert "comparisons fail: " in verdict.evidence
+
+
+@pytest.mark.parametrize("name", BY_SEEDS)
+@pytest.mark.parametrize("good", [True, False])
+def test_one_seed_is_undecided(name, good):
+    verdict = verdict_of(name, scene(name, good=good).frames(seeds=1))
+    assert verdict.verdict == "not decided"
+    assert "only seed 0, where an interval needs 2," in verdict.evidence
+
+
+@pytest.mark.parametrize("name", [name for name in BY_SEEDS if name != "T5"])
+def test_noise_is_undecided(name):
+    # Regret must stay positive, so its noise is smaller, but still hides the best method.
+    noise = 2.0 if name == "T4" else HUGE
+    verdict = verdict_of(name, scene(name, noise=noise).frames(seeds=3))
+    assert verdict.verdict == "not decided", verdict.evidence
+    assert "comparisons are open: " in verdict.evidence
+
+
+def test_fractions_that_vary_between_seeds_are_undecided():
+    world = World()
+    for method in BAYESIAN:
+        curve = lambda seed, t: 0.3 * max(t, 1) ** (0.5 if seed % 2 else 1.2)
+        columns = {"covariance": "dense", "window": "10" if method == "stationary" else "1"}
+        tests = {"cumulative_regret": curve}
+        world.runs.append(synthetic_run(task="bandit", method=method, tests=tests, **columns))
+    verdict = verdict_of("T5", world.frames(seeds=4))
+    assert verdict.verdict == "not decided"
+    assert "50 % of 16" in verdict.evidence
+
+
+REQUIRED = [name for name in IDS if name not in ("R6", "B1", "S1", "P1")]
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+@pytest.mark.parametrize("good", [True, False])
+def test_missing_runs_are_named(name, good):
+    frames = scene(name, good=good).frames()
+    columns = ["task", "origin", "method"]
+    for task, origin, method in frames.runs.select(columns).unique(maintain_order=True).iter_rows():
+        verdict = verdict_of(name, without(frames, task=task, origin=origin, method=method))
+        assert verdict.verdict == "not decided", verdict
+        assert verdict.evidence.startswith("Missing: ")
+        if (name, method) == ("T8", "rnn"):
+            expected = "the RNN that diagonal VRNN fine-tuned on gridworld began from"
+        else:
+            expected = f"{NAMES[method]} {ORIGINS[origin]} on {task}"
+        assert expected in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "expected"),
+    [
+        ("R6", {"samples": 5}, "any Bayesian method from scratch on regression with both 1 and 5 samples"),
+        ("R6", {"samples": 1}, "any Bayesian method from scratch on regression with both 1 and 5 samples"),
+        ("B1", {"beta": 1.0}, "with a beta above 0.01"),
+        ("S1", {"window": "10", "method": "precision"}, "window 1 and with another window"),
+        ("S1", {"method": "stationary"}, "window 1 and another Laplace method"),
+        ("S1", {"window": "1", "method": "precision"}, "window 1 and with another window"),
+        ("S1", {"method": "rnn"}, "RNN from scratch on gridworld"),
+        ("P1", {"method": "vrnn"}, "a Laplace method and a VRNN"),
+        ("R4", {"covariance": "dense"}, "dense stationary Laplace post hoc on regression"),
+        ("T4", {"covariance": "diagonal", "method": "vrnn"}, "diagonal VRNN from scratch on gridworld"),
+    ],
+)
+def test_missing_axes_are_named(name, gone, expected):
+    verdict = verdict_of(name, without(scene(name).frames(), **gone))
+    assert verdict.verdict == "not decided"
+    assert expected in verdict.evidence
+
+
+def test_one_run_decides_nothing_but_is_judged():
+    frames = synthetic_frames(synthetic_run(), seeds=1)
+    for verdict in judge(frames):
+        assert verdict.verdict == "not decided"
+        assert verdict.evidence.startswith("Missing: ")
+        assert "nan" not in verdict.evidence
+
+
+def test_counted_parameters_need_one_seed():
+    assert verdict_of("P1", scene("P1").frames(seeds=1)).verdict == "reproduced"
+
+
+def with_columns(name, changed, **where):
+    """Scene of a claim, with other columns in some runs."""
+    world = scene(name)
+    for run in world.runs:
+        if all(run["columns"][column] == value for column, value in where.items()):
+            run["columns"] |= changed
+    return world.frames()
+
+
+@pytest.mark.parametrize("name", ["T1", "S1"])
+def test_slow_updates_refute_the_claim_of_speed(name):
+    slow = {"T1": {"method": "rnn"}, "S1": {"method": "precision", "window": "1"}}[name]
+    verdict = verdict_of(name, with_columns(name, {"update_seconds": 9.0}, **slow))
+    assert verdict.verdict == "not reproduced"
+    assert "1.8 seconds per update and seed" in verdict.evidence
+    verdict = verdict_of(name, with_columns(name, {"update_seconds": None}, **slow))
+    assert verdict.verdict == "not decided"
+    assert "the time per update of" in verdict.evidence
+
+
+def change_tests(name, metric, curve, **where):
+    world = scene(name)
+    for run in world.runs:
+        if all(run["columns"][column] == value for column, value in where.items()):
+            run["tests"] = run["tests"] | {metric: lambda seed, t: curve(t)}
+    return world.frames()
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "curve", "where", "words"),
+    [
+        # The rise is large.
+        ("R2", "cross_entropy", lambda t: 9.0 if t == 200 else -t / 10, {"method": "vrnn"}, "at t = 1"),
+        # The exception falls like the others.
+        ("R1", "cross_entropy", lambda t: -t / 10, {"origin": "posthoc", "method": "stationary"}, "-4.9"),
+        # Strongly worse, but less so with a dense covariance.
+        ("R4", "cross_entropy", lambda t: 1.0, {"covariance": "dense"}, "less that of diagonal is -1"),
+        # Certain, and converged.
+        ("R7", "kl", lambda t: 5 / (1 + t), {"method": "precision"}, "consecutive KL"),
+        # KL falls, but not to zero.
+        ("G1", "kl", lambda t: 9 - t / 100, {"method": "vrnn"}, "consecutive KL at T"),
+        ("G1", "entropy", lambda t: t / 100, {"method": "precision"}, "change of entropy"),
+        ("G2", "entropy", lambda t: t / 100, {"method": "precision"}, "change of entropy"),
+        ("G3", "kl", lambda t: t / 10, {"method": "vrnn"}, "change of consecutive KL"),
+        ("G4", "kl", lambda t: t / 10, {"method": "vrnn"}, "consecutive KL"),
+        # Sub-linear, but not best.
+        ("T4", "cumulative_regret", lambda t: t**0.5 / 9, {"method": "rnn"}, "regret of diagonal VRNN"),
+    ],
+)
+def test_every_part_of_a_claim_counts(name, metric, curve, where, words):
+    verdict = verdict_of(name, change_tests(name, metric, curve, **where))
+    assert verdict.verdict == "not reproduced"
+    assert words in verdict.evidence
+
+
+def test_the_exception_is_named_when_it_is_none():
+    verdict = verdict_of("G4", scene("G4", good=False).frames())
+    assert "diagonal stationary Laplace fine-tuned on gridworld is no exception" in verdict.evidence
+
+
+def test_return_that_does_not_dip_or_does_not_recover_fails():
+    for first, last, words in ((10.5, 11.0, "first tenth"), (6.0, 9.0, "last tenth")):
+        world = scene("T8")
+        for run in world.runs:
+            if run["columns"]["origin"] == "finetuned":
+                curve = finetuning(first, last)
+                run["training"] = {"return": lambda seed, u, curve=curve: curve(u)}
+        verdict = verdict_of("T8", world.frames())
+        assert verdict.verdict == "not reproduced"
+        assert words in verdict.evidence
+
+
+def test_summed_means_that_are_applied_post_hoc_count():
+    world = scene("T6")
+    world.add("bandit", "posthoc", "mean_and_precision", tests={"return": lambda t: t / 50})
+    verdict = verdict_of("T6", world.frames())
+    assert verdict.verdict == "not reproduced"
+    assert "sum of means and precisions post hoc on bandit" in verdict.evidence
+
+
+def test_seeds_are_paired():
+    # Seeds differ by far more than methods.
+    rnn = synthetic_run(task="regression", tests={"cross_entropy": lambda seed, t: 100.0 * seed})
+    columns = {"origin": "posthoc", "method": "precision", "covariance": "dense"}
+    tests = {"cross_entropy": lambda seed, t: 100.0 * seed + 0.05}
+    frames = synthetic_frames(rnn, synthetic_run(task="regression", tests=tests, **columns))
+    assert verdict_of("R3", frames).verdict == "reproduced"
+
+
+def test_default_setting_is_preferred():
+    world = scene("R3")
+    for other in ({"beta": 1.0}, {"samples": 5}, {"window": "10"}, {"snapshot": 0.5}):
+        tests = {"cross_entropy": constant(99.0)}
+        world.add("regression", "posthoc", "precision", covariance="dense", tests=tests, **other)
+    assert verdict_of("R3", world.frames()).verdict == "reproduced"
+
+
+def test_another_setting_is_used_if_it_is_the_only_one():
+    world = World()
+    world.add("regression", "scratch", "rnn", tests={"cross_entropy": constant(1.0)}, beta=0.5)
+    tests = {"cross_entropy": constant(1.0)}
+    world.add("regression", "posthoc", "precision", tests=tests, beta=0.5, samples=5, window="10")
+    assert verdict_of("R3", world.frames()).verdict == "reproduced"
+
+
+def test_runs_that_differ_in_seeds_alone_are_pooled():
+    world = scene("R3")
+    frames = world.frames(seeds=2)
+    # The same runs with other seeds.
+    again = {"run": pl.col("run") + "-again", "seed": pl.col("seed") + 2}
+    runs = frames.runs.with_columns(parent=pl.col("parent") + "-again", **again)
+    frames = dataclasses.replace(
+        frames,
+        runs=pl.concat([frames.runs, runs]),
+        evaluation=pl.concat([frames.evaluation, frames.evaluation.with_columns(**again)]),
+    )
+    assert "4 seeds" in verdict_of("R3", frames).evidence
+
+
+@pytest.mark.parametrize("lost", [float("inf"), None])
+def test_a_seed_without_a_finite_value_is_not_left_out(lost):
+    world = scene("R3")
+    curve = world.runs[1]["tests"]["cross_entropy"]
+    world.runs[1]["tests"] = {"cross_entropy": lambda seed, t: lost if seed == 1 else curve(seed, t)}
+    verdict = verdict_of("R3", world.frames())
+    assert verdict.verdict == "not decided"
+    expected = "no finite value for seed 1 for cross-entropy of diagonal sum of precisions post hoc"
+    assert expected in verdict.evidence
+
+
+def test_regret_without_a_slope_is_missing():
+    for name in ("T4", "T5"):
+        verdict = verdict_of(name, change_tests(name, "cumulative_regret", lambda t: 0.0, method="precision"))
+        assert verdict.verdict == "not decided"
+        assert "no finite value for seeds 0, 1, 2, 3, 4" in verdict.evidence
+
+
+def test_runs_without_a_seed_in_common_cannot_be_compared():
+    frames = scene("R3").frames(seeds=2)
+    others = frames.runs["origin"] == "posthoc"
+    moved = pl.when(pl.col("run").is_in(frames.runs.filter(others)["run"].implode())).then(2).otherwise(0)
+    shift = {"seed": pl.col("seed") + moved}
+    frames = dataclasses.replace(
+        frames, runs=frames.runs.with_columns(**shift), evaluation=frames.evaluation.with_columns(**shift)
+    )
+    verdict = verdict_of("R3", frames)
+    assert verdict.verdict == "not decided"
+    assert "no seed, where an interval needs 2, for" in verdict.evidence
+
+
+def test_an_open_exception_is_open():
+    found = Findings()
+    checks = [
+        found.check("x", {0: -1.0, 1: 2.0}, 0.0, 1.0, ""),
+        found.check("y", {0: 0.5, 1: 0.5}, 0.0, 1.0, ""),
+    ]
+    assert [check.state for check in checks if check] == ["open", "holds"]
+    found.otherwise("z", checks)
+    assert found.verdict == "not decided"
+    assert "z may be the exception" in found.evidence
+
+
+def test_every_claim_is_there_once_and_in_order():
+    assert [claim.id for claim in CLAIMS] == IDS
+    for claim in CLAIMS:
+        assert claim.text.endswith(".")
+        assert claim.rule.endswith(".")
+        assert 1 <= claim.figure <= 15
+    frames = scene("T1").frames()
+    verdicts = judge(frames)
+    assert verdicts == [claim.judge(frames) for claim in CLAIMS]
+    for claim, verdict in zip(CLAIMS, verdicts, strict=True):
+        assert (verdict.id, verdict.claim, verdict.rule) == (claim.id, claim.text, claim.rule)
+        assert verdict.figure == claim.figure
+
+
+def test_the_documentation_says_the_same():
+    rows = re.findall(r"^\| ([A-Z]\d) \| (.*) \| (.*) \| (\d+) \|$", DOCS.read_text(), re.MULTILINE)
+    assert rows == [(claim.id, claim.text, claim.rule, str(claim.figure)) for claim in CLAIMS]
