@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from support.runs import SIZES
+from support.verbs import float32
 
 from recurrent_laplace.learning import make_train
 from recurrent_laplace.runs import runner
@@ -55,11 +56,12 @@ def test_metrics_are_those_of_the_training_alone(command, tmp_path):
     command(*REGRESSION, "--out", tmp_path).check(0)
     (directory,) = tmp_path.iterdir()
     run = Run.from_toml((directory / "config.toml").read_text(), directory)
-    train = make_train(run.config)
-    state, losses = train.init(jax.random.key(run.seed)), []
-    for update in (1, 2, 3):
-        state, progress = train.advance(state, update)
-        losses.append(float(progress.metrics["loss"][0]))
+    with float32():
+        train = make_train(run.config)
+        state, losses = train.init(jax.random.key(run.seed)), []
+        for update in (1, 2, 3):
+            state, progress = train.advance(state, update)
+            losses.append(float(progress.metrics["loss"][0]))
     table = pl.read_parquet(directory / "metrics.parquet").filter(pl.col("metric") == "loss")
     np.testing.assert_array_equal(table.sort("update")["value"], losses)
 

@@ -1,6 +1,8 @@
 """Commands of the command line and their output."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,11 +52,22 @@ class Done(NamedTuple):
         return Path(found[1])
 
 
+@contextmanager
+def float32() -> Iterator[None]:
+    """float32 in all threads, as in a user's process: `jax.enable_x64` is for the calling thread alone."""
+    before = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
 def run_command(capsys, *args) -> Done:
     """Run a command in this process, in float32 as users run it."""
     code = 0
     try:
-        with jax.enable_x64(False):
+        with float32():
             cli.main(list(map(str, args)))
     except SystemExit as end:
         code = int(end.code or 0)
