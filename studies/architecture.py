@@ -1,6 +1,6 @@
 """Numbers of the architecture at some commits: the tables of docs/lab/architecture.md.
 
-    python studies/architecture.py 6ab8fb5 7d698f4 HEAD
+    python studies/architecture.py 6ab8fb5 HEAD
 
 Each commit is unpacked into a temporary folder; its sources are read there, its package imported in fresh
 processes. Lines of code are those with a token that is neither a comment nor a docstring.
