@@ -55,8 +55,9 @@ def test_kl_is_that_of_distrax(name, other_name, converted):
 
 def test_policy_is_the_categorical_of_distrax(distrax):
     random = np.random.default_rng(3)
-    logits, action = 3 * random.normal(size=(7, 2, 5)), random.integers(0, 5, (7, 2))
-    behaviour, theirs = rl.Behaviour(jnp.asarray(logits), jnp.zeros((7, 2))), distrax.Categorical(logits)
+    logits = jnp.asarray(3 * random.normal(size=(7, 2, 5)))
+    action = jnp.asarray(random.integers(0, 5, (7, 2)))
+    behaviour, theirs = rl.Behaviour(logits, jnp.zeros((7, 2))), distrax.Categorical(logits)
     assert_close(behaviour.entropy(), theirs.entropy())
     assert_close(behaviour.log_prob(action), theirs.log_prob(action))
 
@@ -64,16 +65,16 @@ def test_policy_is_the_categorical_of_distrax(distrax):
 @pytest.mark.parametrize("seed", range(5))
 def test_advantages_are_those_of_rlax(seed, rlax):
     random = np.random.default_rng(seed)
-    rewards, values = random.normal(size=9), random.normal(size=10)
-    discounts, decay = random.uniform() * (random.uniform(size=9) > 0.2), random.uniform()
+    rewards, values = jnp.asarray(random.normal(size=9)), jnp.asarray(random.normal(size=10))
+    discounts, decay = jnp.asarray(random.uniform() * (random.uniform(size=9) > 0.2)), random.uniform()
     theirs = rlax.truncated_generalized_advantage_estimation(rewards, discounts, decay, values)
     assert_close(advantages(rewards, discounts, values, decay), theirs)
 
 
 def test_clipped_objective_is_that_of_rlax_in_value_and_gradient(rlax):
     random = np.random.default_rng(2)
-    ratio, advantage = np.exp(random.normal(size=64)), random.normal(size=64)
+    ratio, advantage = jnp.asarray(np.exp(random.normal(size=64))), jnp.asarray(random.normal(size=64))
     ours = jax.value_and_grad(lambda ratio: -jnp.mean(clipped_objective(ratio, advantage, 0.3)))(ratio)
-    theirs = jax.value_and_grad(rlax.clipped_surrogate_pg_loss)(ratio, jnp.asarray(advantage), 0.3)
+    theirs = jax.value_and_grad(rlax.clipped_surrogate_pg_loss)(ratio, advantage, 0.3)
     for got, expected in zip(ours, theirs, strict=True):
         assert_close(got, expected)
