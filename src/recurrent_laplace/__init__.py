@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.models import Agent as Agent
     from recurrent_laplace.models import AgentConfig as AgentConfig
     from recurrent_laplace.models import Behaviour as Behaviour
+    from recurrent_laplace.models import ConjugateConfig as ConjugateConfig
     from recurrent_laplace.models import LaplaceConfig as LaplaceConfig
     from recurrent_laplace.models import PointConfig as PointConfig
     from recurrent_laplace.models import PosteriorConfig as PosteriorConfig
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.monitoring import register_serializable as register_serializable
     from recurrent_laplace.monitoring import save as save
     from recurrent_laplace.posterior import AbstractPosterior as AbstractPosterior
+    from recurrent_laplace.posterior import ConjugatePosterior as ConjugatePosterior
     from recurrent_laplace.posterior import Cost as Cost
     from recurrent_laplace.posterior import Inference as Inference
     from recurrent_laplace.posterior import Info as Info
@@ -94,10 +96,10 @@ _NAMES = {
     "cells": "GRU LSTM AbstractCell AbstractGatedCell Affine Autodiff Elman Linear Memory",
     "gaussians": "AbstractBelief AbstractGaussian DenseGaussian DiagonalGaussian PointBelief "
     "SpectralGaussian cayley_basis",
-    "posterior": "AbstractPosterior Cost Inference Info LaplacePosterior Linearized Mixture PointPosterior "
-    "VariationalPosterior predict_average predict_linearized predict_mixture",
-    "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour LaplaceConfig PointConfig PosteriorConfig "
-    "Prediction Regressor VariationalConfig register_posterior with_posterior",
+    "posterior": "AbstractPosterior ConjugatePosterior Cost Inference Info LaplacePosterior Linearized "
+    "Mixture PointPosterior VariationalPosterior predict_average predict_linearized predict_mixture",
+    "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour ConjugateConfig LaplaceConfig "
+    "PointConfig PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
     "Vocabulary BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Shift Step "
     "TaskSupport TwoArmBandit make_task register_support register_task",

@@ -31,6 +31,7 @@ POSTERIORS = {
     "point": rl.PointConfig(),
     "laplace": rl.LaplaceConfig(covariance="diagonal", accumulate="precision"),
     "variational": rl.VariationalConfig(covariance="diagonal"),
+    "conjugate": rl.ConjugateConfig(prior_stddev=0.3),
 }
 TESTED = 500
 PAY, PAYS, CHANCE = 0.1, (1.0, -0.5), 0.9

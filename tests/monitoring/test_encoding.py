@@ -32,6 +32,7 @@ def originals(tmp_path_factory):
     folder = tmp_path_factory.mktemp("originals")
     rl.save(folder / "posterior", rl.LaplacePosterior(MEMORY, covariance="diagonal"))
     rl.save(folder / "variational", rl.VariationalPosterior(MEMORY, covariance="dense", key=KEYS[2]))
+    rl.save(folder / "conjugate", rl.ConjugatePosterior(MEMORY, key=KEYS[2]))
     config = small_config(4, 3)
     rl.save(folder / "agent", small_agent(rl.Gridworld(), rl.LaplaceConfig(), key=KEYS[3], config=config))
     monitor = rl.Monitor(rl.LaplacePosterior(MEMORY, covariance="diagonal"), streams=60)
@@ -86,6 +87,8 @@ CRAFTED = {
     "an array of no dimension": ("posterior", reshape("memory.cell.bias", ())),
     "variational covariance": ("variational", put("module", "", covariance="round")),
     "variational head": ("variational", reshape("rotation_head.weight", (5, 5))),
+    "conjugate head": ("conjugate", reshape("precision_head.weight", (5, 4))),
+    "conjugate forgetting": ("conjugate", put("module", "", forgetting=2.0)),
     "actions": ("agent", put("module", "", actions=3)),
     "actions is huge": ("agent", put("module", "", actions=2**40)),
     "policy_input": ("agent", put("module", "", policy_input="all")),

@@ -36,6 +36,7 @@ def posteriors():
         "dense": rl.LaplacePosterior(MEMORY, covariance="dense"),
         "window": rl.LaplacePosterior(MEMORY, covariance="diagonal", accumulate="none", window=3),
         "variational": rl.VariationalPosterior(MEMORY, covariance="dense", key=KEYS[5]),
+        "conjugate": rl.ConjugatePosterior(MEMORY, forgetting=0.9, key=KEYS[5]),
     }
 
 

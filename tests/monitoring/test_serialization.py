@@ -37,6 +37,7 @@ def posteriors():
         "options": rl.LaplacePosterior(MEMORY, covariance="diagonal", forgetting=0.9, prior_stddev=0.5),
         "history": rl.LaplacePosterior(MEMORY, accumulate="none", window=None, damping_precision=0.1),
         "variational": rl.VariationalPosterior(MEMORY, covariance="dense", key=KEYS[6]),
+        "conjugate": rl.ConjugatePosterior(MEMORY, forgetting=0.9, key=KEYS[6]),
         "point": rl.PointPosterior(MEMORY),
     }
 

@@ -82,6 +82,10 @@ VARIATIONAL = rl.VariationalPosterior(MEMORY, covariance="diagonal", key=KEYS[3]
 DECLARED = {
     "point": (rl.PointPosterior(MEMORY), {"has_density": False, "grows": False}),
     "variational": (VARIATIONAL, {"has_density": True, "grows": False}),
+    "conjugate": (
+        rl.ConjugatePosterior(MEMORY, key=KEYS[3]),
+        {"has_density": True, "grows": False, "covariance_has_gradient": True},
+    ),
     "laplace": (LAPLACE, {"has_density": True, "grows": False}),
     "all-history": (HISTORY, {"has_density": True, "grows": True}),
 }

@@ -34,6 +34,7 @@ POSTERIORS = {
     "laplace-diagonal": functools.partial(laplace, covariance="diagonal", accumulate="mean_and_precision"),
     "variational-dense": variational,
     "variational-diagonal": functools.partial(variational, covariance="diagonal"),
+    "conjugate-diagonal": functools.partial(rl.ConjugatePosterior, prior_stddev=0.5, key=jax.random.key(3)),
 }
 
 
@@ -336,8 +337,9 @@ def test_counted_multiplications_are_those_of_xla():
         functools.partial(rl.LaplacePosterior, accumulate="none", window=10),
         functools.partial(rl.LaplacePosterior, accumulate="none", window=None),
         functools.partial(rl.VariationalPosterior, key=jax.random.key(0)),
+        functools.partial(rl.ConjugatePosterior, key=jax.random.key(0)),
     ],
-    ids=["point", "diagonal", "dense", "window", "all-history", "variational"],
+    ids=["point", "diagonal", "dense", "window", "all-history", "variational", "conjugate"],
 )
 def test_cost_is_within_a_factor_of_two(build):
     batch, steps = 8, 20

@@ -189,6 +189,7 @@ POSTERIORS = {
     "both": functools.partial(diagonal, accumulate="mean_and_precision"),
     "point": rl.PointPosterior,
     "variational": functools.partial(rl.VariationalPosterior, covariance="diagonal", key=jax.random.key(0)),
+    "conjugate": functools.partial(rl.ConjugatePosterior, key=jax.random.key(0)),
 }
 
 

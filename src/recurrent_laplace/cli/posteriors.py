@@ -13,8 +13,8 @@ from recurrent_laplace.runs.config import Run, posterior_from, posterior_table
 from recurrent_laplace.runs.toml import Tables
 
 KIND = (
-    "The posterior: a plain RNN (point), a VRNN (variational), a Laplace-VRNN (laplace), "
-    "or another registered one."
+    "The posterior: a plain RNN (point), a VRNN (variational), a Laplace-VRNN (laplace), a product of "
+    "Gaussian factors (conjugate), or another registered one."
 )
 
 

@@ -5,6 +5,7 @@ from recurrent_laplace.models.agent import Behaviour as Behaviour
 from recurrent_laplace.models.config import AgentConfig as AgentConfig
 from recurrent_laplace.models.posterior import with_posterior as with_posterior
 from recurrent_laplace.models.posterior_config import AbstractPosteriorConfig as AbstractPosteriorConfig
+from recurrent_laplace.models.posterior_config import ConjugateConfig as ConjugateConfig
 from recurrent_laplace.models.posterior_config import LaplaceConfig as LaplaceConfig
 from recurrent_laplace.models.posterior_config import PointConfig as PointConfig
 from recurrent_laplace.models.posterior_config import PosteriorConfig as PosteriorConfig

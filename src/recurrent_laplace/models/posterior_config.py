@@ -12,10 +12,12 @@ from recurrent_laplace.cells import Memory
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.posterior import (
     AbstractPosterior,
+    ConjugatePosterior,
     LaplacePosterior,
     PointPosterior,
     VariationalPosterior,
 )
+from recurrent_laplace.posterior.conjugate import check_conjugate
 from recurrent_laplace.posterior.laplace import check_laplace
 from recurrent_laplace.posterior.variational import check_variational
 
@@ -183,7 +185,7 @@ class LaplaceConfig(AbstractPosteriorConfig):
     window: int | Literal["all"] = 1
     """Number of inputs in the curvature of a step (Laplace); 'all' only with accumulate none."""
     forgetting: float = 1.0
-    """Fraction of the accumulated precision kept at each step (Laplace, if precisions accumulate)."""
+    """Fraction of the precision kept at each step (conjugate; Laplace, if precisions accumulate)."""
     prior_stddev: float = 1.0
     """Standard deviation of the belief before any input."""
     damping_precision: float = 1.0
@@ -235,8 +237,40 @@ class LaplaceConfig(AbstractPosteriorConfig):
         return ("forgetting",) if self.accumulate == "none" else ("damping_precision",)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConjugateConfig(AbstractPosteriorConfig):
+    """Configuration of `rl.ConjugatePosterior`, a product of Gaussian factors, with the same options.
+
+    ```python
+    config = rl.Config(posterior=rl.ConjugateConfig(forgetting=0.99))
+    ```
+    """
+
+    kind: ClassVar[str] = "conjugate"
+
+    forgetting: float = 1.0
+    """Fraction of the precision kept at each step (conjugate; Laplace, if precisions accumulate)."""
+    prior_stddev: float = 1.0
+    """Standard deviation of the belief before any input."""
+
+    @staticmethod
+    def check_options(**options: Any) -> None:
+        check_conjugate(**options)
+
+    def build(self, memory: Memory, *, key: Array) -> ConjugatePosterior:
+        return ConjugatePosterior(memory, **self.options(), key=key)
+
+    @property
+    def label(self) -> str:
+        return "conjugate"
+
+    @property
+    def family(self) -> str:
+        return "diagonal"
+
+
 POSTERIORS: dict[str, type[AbstractPosteriorConfig]] = {
-    config.kind: config for config in (PointConfig, VariationalConfig, LaplaceConfig)
+    config.kind: config for config in (PointConfig, VariationalConfig, LaplaceConfig, ConjugateConfig)
 }
 """Configuration classes by kind."""
 

@@ -12,7 +12,7 @@ from recurrent_laplace.models import layers
 from recurrent_laplace.monitoring.encoding import register_serializable
 from recurrent_laplace.monitoring.monitor import StreamState
 from recurrent_laplace.monitoring.readings import Heads
-from recurrent_laplace.posterior import accumulation, laplace
+from recurrent_laplace.posterior import accumulation, conjugate, laplace
 
 GATES = {cells.LSTM: 4, cells.GRU: 3, cells.Elman: 1, cells.Linear: 1}
 """Weight rows per hidden unit of each cell."""
@@ -90,6 +90,12 @@ def _check_variational(made: posterior.VariationalPosterior) -> None:
         check_shape("rotation_head", made.rotation_head.weight, (size * (size - 1) // 2, hidden))
 
 
+def _check_conjugate(made: posterior.ConjugatePosterior) -> None:
+    conjugate.check_conjugate(prior_stddev=made.prior_stddev, forgetting=made.forgetting)
+    sizes = (made.memory.feature_size, made.memory.cell.hidden_size)
+    check_shape("precision_head", made.precision_head.weight, sizes)
+
+
 for _name, _class, _check in (
     ("LSTM", cells.LSTM, _check_cell),
     ("GRU", cells.GRU, _check_cell),
@@ -100,6 +106,7 @@ for _name, _class, _check in (
     ("PointPosterior", posterior.PointPosterior, None),
     ("VariationalPosterior", posterior.VariationalPosterior, _check_variational),
     ("LaplacePosterior", posterior.LaplacePosterior, _check_laplace),
+    ("ConjugatePosterior", posterior.ConjugatePosterior, _check_conjugate),
     ("LayerNorm", layers.LayerNorm, _check_layer_norm),
     ("MLP", layers.MLP, _check_mlp),
     ("Embedder", layers.Embedder, _check_embedder),
@@ -110,6 +117,7 @@ for _name, _class, _check in (
     ("Mind", StreamState, None),
     ("Heads", Heads, None),
     ("LaplaceState", laplace.LaplaceState, None),
+    ("ConjugateState", conjugate.ConjugateState, None),
     ("RunningSum", accumulation.RunningSum, None),
     ("Window", accumulation.Window, None),
     ("DiagonalGaussian", gaussians.DiagonalGaussian, None),
