@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 from recurrent_laplace.files import StorageError, is_temporary, remove_temporary, replacing, write_text
+from recurrent_laplace.runs.checkpoints import Checkpoints
 
 WRITER = """
 import sys
@@ -68,8 +70,9 @@ def test_temporary_files_of_version_01_are_swept(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
-    """The order of the calls: flush the file, rename it, flush the folder."""
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls of `fsync` and `replace`, in their order."""
     calls = []
     fsync, replace = os.fsync, os.replace
 
@@ -83,9 +86,24 @@ def test_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     monkeypatch.setattr(os, "replace", recorded_replace)
+    return calls
+
+
+def test_content_is_on_the_disk_before_the_name_is(tmp_path, calls):
     with replacing(tmp_path / "table") as temporary:
         temporary.write_text("whole")
     assert calls == [("fsync", temporary), ("replace", tmp_path / "table"), ("fsync", tmp_path)]
+
+
+def test_checkpoint_is_on_the_disk_before_its_name_is(tmp_path, calls):
+    Checkpoints(tmp_path, "a-run").save(3, {"x": jnp.arange(4.0)})
+    renamed = calls.index(("replace", tmp_path / "3"))
+    flushed = {path for call, path in calls[:renamed] if call == "fsync"}
+    (temporary,) = {path.parent for path in flushed if path.name == "SHA256SUMS"}
+    stored = [path.relative_to(tmp_path / "3") for path in (tmp_path / "3").rglob("*")]
+    assert flushed >= {temporary, *(temporary / path for path in stored)}
+    assert len(stored) > 5
+    assert calls[renamed + 1 :] == [("fsync", tmp_path)]
 
 
 def test_refusal_names_the_file(tmp_path):

@@ -1,14 +1,18 @@
 """Imports point one way: a folder knows only those before it."""
 
 import ast
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 from support.sources import ROOT, SOURCES, imported
 
 import recurrent_laplace
+import recurrent_laplace as rl
 
 LAYERS = (
     *("errors", "deprecations", "files", "chunks"),
@@ -53,6 +57,36 @@ def test_compiled_programs_call_no_lapack():
                 if isinstance(node, ast.Attribute) and node.attr == "linalg":
                     assert not ast.unparse(node).startswith(("jnp.", "jax.")), path
             assert not {name for name in imported(path) if name.startswith("jax") and "linalg" in name}, path
+
+
+SMALL = {"embedding_sizes": (4,), "head_sizes": (4,), "hidden_size": 4, "features": 3}
+TRAINED = {
+    "laplace": rl.Config(
+        task=rl.Gridworld(size=3),
+        agent=rl.AgentConfig(cell="gru", initialization="flax", **SMALL),
+        posterior=rl.LaplaceConfig(covariance="dense", window=2),
+    ),
+    "variational": rl.Config(
+        task=rl.Regression(),
+        agent=rl.AgentConfig(cell="elman", **SMALL),
+        posterior=rl.VariationalConfig(covariance="dense"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_programs_of_a_training_call_no_lapack(name):
+    """Not by way of another library either, such as an initializer that factorises."""
+    assert calls_lapack(jax.jit(jnp.linalg.cholesky).lower(jnp.eye(2)))
+    learning = rl.LearningConfig(batch=2, steps=3, training_samples=2)
+    train = rl.make_train(dataclasses.replace(TRAINED[name], learning=learning))
+    key = jax.random.key(0)
+    assert not calls_lapack(jax.jit(train.init).lower(key))
+    assert not calls_lapack(jax.jit(train.advance).lower(jax.eval_shape(train.init, key), 2))
+
+
+def calls_lapack(lowered: jax.stages.Lowered) -> bool:
+    return "lapack" in lowered.as_text()
 
 
 @pytest.mark.parametrize(

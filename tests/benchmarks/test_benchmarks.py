@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.verbs import float32
 
 from recurrent_laplace.benchmarks import growth, solve
 from recurrent_laplace.benchmarks.child import ChildDiedError, run_in_subprocess
@@ -149,7 +150,7 @@ def test_death_of_the_subprocess_is_reported():
 @pytest.mark.slow
 @pytest.mark.usefixtures("programs")
 def test_training_makes_one_update_per_call():
-    with jax.enable_x64(False):
+    with float32():
         config = variant_config(METHODS["rnn"], "smoke", batch=2, steps=2)
         training = Training.single_seed(config)
         for update in (1, 2):
@@ -200,7 +201,7 @@ def test_update_has_a_row_for_each_method_and_the_rate(bench):
 
 @pytest.mark.slow
 def test_update_always_has_the_rnn():
-    with jax.enable_x64(False):
+    with float32():
         options = UpdateBench(
             only=("laplace-diagonal",), preset="smoke", batch=2, steps=2, repeats=1, product_size=8
         )

@@ -10,14 +10,15 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-import jax
 import pytest
 from support.runs import SIZES, copy_of_run
+from support.verbs import float32
 
 import recurrent_laplace as rl
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.learning import LearningConfig
 from recurrent_laplace.models import AgentConfig, LaplaceConfig
+from recurrent_laplace.models.posterior_config import POSTERIORS
 from recurrent_laplace.runs.runner import RunOptions
 from recurrent_laplace.tasks import TASKS
 
@@ -226,7 +227,7 @@ def flag_of(kind: type, field: str) -> str:
     return f"--{'task.' if kind in TASKS.values() else ''}{field.replace('_', '-')}"
 
 
-POSTERIORS = "--posterior {point,variational,laplace}"
+KINDS = f"--posterior {{{','.join(POSTERIORS)}}}"
 
 
 def assert_explained(help_text: str, *kinds: type) -> None:
@@ -251,7 +252,7 @@ def test_help_of_train_has_every_field_with_its_docstring(task, command, monkeyp
     text = " ".join(done.out.split())
     assert "```" not in text  # Examples in docstrings are for those who write Python.
     presets = "--preset {smoke,small,laptop,paper}"
-    for flag in ("--task STR", presets, "--seed INT", "--seeds INT", POSTERIORS):
+    for flag in ("--task STR", presets, "--seed INT", "--seeds INT", KINDS):
         assert re.search(rf"{flag}( │)* [A-Z][a-z]+ ", text), flag
 
 
@@ -342,7 +343,7 @@ def test_invalid_options_of_monitor(command, grid, tmp_path):
 def test_an_exported_agent_can_be_loaded(command, grid, tmp_path):
     out = tmp_path / "agent.safetensors"
     assert command("export", grid, "--out", out).code == 0
-    with jax.enable_x64(False):
+    with float32():
         agent = rl.load(out)
     assert isinstance(agent, rl.Agent)
     assert command("export", grid, "--posterior", "laplace", "--out", tmp_path / "a.jaxexport").code == 0

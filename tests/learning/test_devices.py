@@ -184,7 +184,8 @@ def test_a_batch_without_equal_shards():
 
 def test_a_mesh_of_jax_make_mesh():
     learning = LearningConfig(updates=1, batch=2, steps=3)
-    config = Config(task=make_task("bandit"), learning=learning)
+    agent = AgentConfig(cell="elman", hidden_size=4, features=3, embedding_sizes=(4,), head_sizes=(4,))
+    config = Config(task=make_task("bandit"), agent=agent, learning=learning)
     # Its axes are explicit by default.
     mesh = jax.make_mesh((1,), ("tasks",), devices=jax.devices()[:1])
     train = make_train(config, mesh=mesh)

@@ -114,7 +114,9 @@ def test_an_exact_kl_has_no_standard_error():
 
 def test_training_logs_the_standard_error_and_learns_the_same():
     learning = rl.LearningConfig(updates=2, steps=4, batch=8, beta=0.1)
-    agent = rl.AgentConfig(hidden_size=6, features=3, embedding_sizes=(4,), head_sizes=(4,))
+    agent = rl.AgentConfig(
+        cell="elman", hidden_size=6, features=3, embedding_sizes=(4,), head_sizes=(4,), layer_norm=False
+    )
     config = rl.Config(
         task=rl.Gridworld(size=3),
         agent=agent,

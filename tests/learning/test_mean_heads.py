@@ -13,7 +13,9 @@ from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.runs.config import Run
 from recurrent_laplace.sweeps.plan import canonical
 
-AGENT = rl.AgentConfig(hidden_size=8, features=4, embedding_sizes=(8,), head_sizes=(8,))
+AGENT = rl.AgentConfig(
+    cell="elman", hidden_size=8, features=4, embedding_sizes=(8,), head_sizes=(8,), layer_norm=False
+)
 LEARNING = rl.LearningConfig(updates=2, steps=6, batch=4, training_samples=0, acting_samples=0, beta=0.1)
 POSTERIORS = [rl.VariationalConfig(covariance="dense"), rl.LaplaceConfig()]
 TASKS = [rl.Gridworld(size=3), rl.Regression()]

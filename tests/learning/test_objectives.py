@@ -14,7 +14,9 @@ import recurrent_laplace as rl
 from recurrent_laplace.learning.objectives.registry import OBJECTIVES
 from recurrent_laplace.runs.config import Run, config_from
 
-SMALL = rl.AgentConfig(cell="elman", hidden_size=4, features=3, embedding_sizes=(4,), head_sizes=(4,))
+SMALL = rl.AgentConfig(
+    cell="elman", hidden_size=4, features=3, embedding_sizes=(4,), head_sizes=(4,), layer_norm=False
+)
 LEARNING = rl.LearningConfig(batch=4, steps=5, updates=2)
 CONFIG = rl.Config(task=rl.TwoArmBandit(), agent=SMALL, learning=LEARNING)
 KEY = jax.random.key(0)

@@ -7,10 +7,10 @@ import re
 import shutil
 from pathlib import Path
 
-import jax
 import pytest
 from support.paper_runs import paper_frames
 from support.runs import SIZES
+from support.verbs import float32
 
 from recurrent_laplace.cli import main
 from recurrent_laplace.files import StorageError, read_sealed
@@ -231,7 +231,7 @@ def test_nothing_to_report_on(tmp_path, command, exists):
 def real(tmp_path_factory):
     """Two runs of the command line: an RNN, and a Laplace posterior on its weights."""
     folder = tmp_path_factory.mktemp("real")
-    with jax.enable_x64(False):
+    with float32():
         main(["train", "--task", "regression", *SIZES, "--seeds", "2", "--out", str(folder)])
         (run,) = folder.iterdir()
         main(["evaluate", str(run)])

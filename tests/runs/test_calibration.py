@@ -4,10 +4,10 @@ import dataclasses
 import tomllib
 from pathlib import Path
 
-import jax
 import polars as pl
 import pytest
 from support.runs import SIZES, copy_of_run
+from support.verbs import float32
 
 from recurrent_laplace.cli.parsing import default_run
 from recurrent_laplace.evaluation.calibration import CalibrationConfig
@@ -50,7 +50,7 @@ def test_derived_run_carries_the_scales_and_is_found_again(regression, monkeypat
 
     def derived(resume: bool = False) -> tuple[RunDirectory, pl.DataFrame]:
         options = RunOptions(out=regression.parent, resume=resume)
-        with jax.enable_x64(False):
+        with float32():
             return derive_calibrated(
                 parent, posterior, CalibrationConfig(tasks=16), snapshot=1.0, options=options
             )
@@ -61,7 +61,7 @@ def test_derived_run_carries_the_scales_and_is_found_again(regression, monkeypat
     assert config["calibration"] == {"tasks": 16, "by": "likelihood"} | asked
     assert {name: config["posterior"][name] for name in asked} != asked
     assert config["parent"]["run"] == regression.name
-    with jax.enable_x64(False):
+    with float32():
         loaded = load_model(RunDirectory.open(directory.path)).posterior
     for name in (*asked, "damping_precision"):
         assert getattr(loaded, name) == config["posterior"][name]

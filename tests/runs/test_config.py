@@ -15,12 +15,11 @@ from recurrent_laplace import cli
 from recurrent_laplace.cli import train as train_verb
 from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.models import AgentConfig, LaplaceConfig, PointConfig, VariationalConfig
-from recurrent_laplace.models.posterior_config import posterior_class
+from recurrent_laplace.models.posterior_config import POSTERIORS, posterior_class
 from recurrent_laplace.runs.config import Parent, Run
 from recurrent_laplace.runs.presets import PRESETS
 from recurrent_laplace.tasks import TASKS, make_task
 
-POSTERIORS = ("point", "variational", "laplace")
 SOURCE = Path("config.toml")
 
 SECTIONS = {AgentConfig: "agent", LaplaceConfig: "posterior", LearningConfig: "learning"}
@@ -206,7 +205,14 @@ def test_presets_differ_in_size(asked):
     assert steps == sorted(set(steps))
 
 
-@pytest.mark.parametrize("posterior", POSTERIORS)
+OF_THE_PAPER = {
+    "point": PointConfig(),
+    "variational": VariationalConfig(prior_stddev=1.0),
+    "laplace": LaplaceConfig(prior_stddev=1.0, damping_precision=1.0, forgetting=1.0),
+}
+
+
+@pytest.mark.parametrize("posterior", OF_THE_PAPER)
 @pytest.mark.parametrize(
     ("task", "steps", "updates"),
     [("regression", 50, 10_000), ("bandit", 50, 20_000), ("gridworld", 100, 20_000)],
@@ -246,14 +252,7 @@ def test_paper_preset_has_the_numbers_of_the_paper(task, steps, updates, posteri
         policy_input="task",
         reward_model=False,
     )
-    assert (
-        config.posterior
-        == {
-            "point": PointConfig(),
-            "variational": VariationalConfig(prior_stddev=1.0),
-            "laplace": LaplaceConfig(prior_stddev=1.0, damping_precision=1.0, forgetting=1.0),
-        }[posterior]
-    )
+    assert config.posterior == OF_THE_PAPER[posterior]
 
 
 def test_paper_tasks_have_the_numbers_of_the_paper():

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import recurrent_laplace as rl
-from recurrent_laplace.models.posterior_config import posterior_class
+from recurrent_laplace.models.posterior_config import POSTERIORS, posterior_class
 from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.estimate import estimate, parameters
 
@@ -53,7 +53,7 @@ def test_memory_and_disk_grow_with_seeds_and_sizes():
         assert estimate(more).disk > estimate(BASE).disk
 
 
-@pytest.mark.parametrize("kind", ["point", "variational", "laplace"])
+@pytest.mark.parametrize("kind", POSTERIORS)
 @pytest.mark.parametrize("task", [rl.Gridworld(), rl.Regression()])
 def test_every_kind_of_run_can_be_estimated(kind, task):
     posterior = posterior_class(kind)()

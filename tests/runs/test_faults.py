@@ -32,7 +32,7 @@ from recurrent_laplace import errors
 from recurrent_laplace.files import StorageError, read_sealed, write_text
 from recurrent_laplace.runs.checkpoints import Checkpoints
 from recurrent_laplace.runs.directory import RunDirectory
-from recurrent_laplace.runs.evaluation import evaluation_is_current
+from recurrent_laplace.runs.evaluation import UPDATE, WEIGHTS, evaluation_is_current, stale_evaluation
 from recurrent_laplace.runs.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("programs")
@@ -473,6 +473,12 @@ def test_stale_evaluation_is_neither_reported_nor_kept(command, long_partial):
     fresh = (long_partial / "evaluation.parquet").read_bytes()
     assert fresh != stale
     assert evaluation_is_current(RunDirectory.open(long_partial))
+    # Trained again under the same name, as with another version of a library.
+    other_weights = {UPDATE: str(UPDATES), WEIGHTS: "0" * 64}
+    write_table(long_partial / "evaluation.parquet", pl.read_parquet(fresh), other_weights)
+    assert stale_evaluation(RunDirectory.open(long_partial)) == (
+        f"its evaluation is of other weights than those of update {UPDATES}"
+    )
     # Without its checkpoints, a finished run is still known to have made all of its updates.
     (long_partial / "evaluation.parquet").write_bytes(stale)
     (long_partial / "checkpoints").rename(long_partial / "elsewhere")

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from support.runs import SIZES, arrays
+from support.verbs import float32
 
 from recurrent_laplace.learning import make_train
 from recurrent_laplace.runs.checkpoints import Checkpoints
@@ -73,6 +74,7 @@ def test_every_seed_survives_a_kill_and_serves_all_verbs(devices, seeds, shared,
     while not list(tmp_path.glob(f"runs/*/checkpoints/{UPDATES // 2}")):
         assert process.poll() is None
         assert time.monotonic() < limit
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
 
@@ -99,7 +101,7 @@ def test_every_seed_survives_a_kill_and_serves_all_verbs(devices, seeds, shared,
 def test_run_that_version_01_damaged_says_what_was_lost(tmp_path, command):
     """Version 0.1 stored only the seeds of the first device."""
     run = command(*TRAIN, "--seeds", 2, "--devices", 1, "--updates", 2, "--out", tmp_path).path
-    with jax.enable_x64(False):
+    with float32():
         directory = RunDirectory.open(run)
         state = load_state(directory, 2, make_train(directory.run.config))
         half = jax.tree.map(lambda leaf: leaf[:1], state)

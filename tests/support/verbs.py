@@ -1,6 +1,7 @@
 """Commands of the command line and their output."""
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from recurrent_laplace import cli
+from recurrent_laplace.runs.runner import COMPILATION
 
 OURS = "recurrent-laplace: "
 
@@ -54,12 +56,18 @@ class Done(NamedTuple):
 
 @contextmanager
 def float32() -> Iterator[None]:
-    """float32 in all threads, as in a user's process: `jax.enable_x64` is for the calling thread alone."""
+    """float32 in all threads, as in a user's process: `jax.enable_x64` is for the calling thread alone.
+
+    A command that is refused may leave its compilation running, which must not see another precision.
+    """
     before = jax.config.read("jax_enable_x64")
     jax.config.update("jax_enable_x64", False)
     try:
         yield
     finally:
+        for thread in threading.enumerate():
+            if thread.name == COMPILATION:
+                thread.join()
         jax.config.update("jax_enable_x64", before)
 
 

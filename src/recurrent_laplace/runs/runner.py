@@ -39,6 +39,8 @@ from recurrent_laplace.runs.tables import METRICS_SCHEMA, metrics_frame, read_ta
 
 CALL_SECONDS = 1.0
 """Target duration of a compiled call, after which progress is shown and Ctrl-C takes effect."""
+COMPILATION = "compilation"
+"""Name of the thread that compiles while the state is initialised."""
 
 
 class TrainingFailedError(Exception):
@@ -347,7 +349,7 @@ def _compile_meanwhile(train: Train, run: Run) -> threading.Thread | None:
             train.advance(jax.tree.map(_zeros, shapes), 0)
 
     # Not a daemon: Python waits for it when it exits, as an exit during compilation would abort.
-    thread = threading.Thread(target=compile_program)
+    thread = threading.Thread(target=compile_program, name=COMPILATION)
     thread.start()
     return thread
 
