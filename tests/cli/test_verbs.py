@@ -53,6 +53,7 @@ def variational(command, shared, tmp_path) -> Path:
     [
         (["--task", "maze"], ["task", "'maze'", *map(repr, TASKS)]),
         (["--posterior", "bayes"], ["posterior", "'bayes'", "'point'", "'variational'", "'laplace'"]),
+        (["--cell", "lstmm"], ["recurrent-laplace: cell must be one of", "(did you mean 'lstm'?)", "'lstmm'"]),
         (["--preset", "huge"], ["--preset", "'huge'", "'smoke'", "'laptop'", "'paper'"]),
         (["--covariance", "full"], ["--covariance", "'full'", "diagonal", "dense"]),
         (["--updates", "-1"], ["updates", "at least 0", "-1"]),
@@ -84,6 +85,12 @@ def test_invalid_options_of_train(args, words, command, tmp_path):
     updates = [] if "--updates" in args else ["--updates", "0"]
     command("train", "--preset", "smoke", "--out", tmp_path / "runs", *updates, *args).refused(*words)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("verb", ["finetune", "posthoc", "export"])
+def test_unknown_posterior_is_answered_with_the_nearest(verb, command, grid):
+    words = "recurrent-laplace: posterior must be one of 'point'", "(did you mean 'laplace'?)", "'laplacian'"
+    command(verb, grid, "--posterior", "laplacian").refused(*words)
 
 
 @pytest.mark.parametrize("below", ["", "deeper/down"])

@@ -21,7 +21,7 @@ from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.models import load_state
 
 PROGRAM = str(Path(sys.executable).parent / "recurrent-laplace")
-UPDATES = 40
+UPDATES = 20
 TRAIN = (
     "train",
     "--task",
@@ -85,7 +85,7 @@ def test_every_seed_survives_a_kill_and_serves_all_verbs(devices, seeds, shared,
     command(*TRAIN, "--seeds", seeds, "--devices", 1, "--out", tmp_path / "alone")
     alone = arrays(tmp_path / "alone" / run.name, UPDATES)
     for name, array in arrays(run, UPDATES).items():
-        # Sums over devices have another order, and the difference grows over 40 updates of float32.
+        # Sums over devices have another order, and the difference grows over the updates of float32.
         np.testing.assert_allclose(array, alone[name], rtol=1e-2, atol=1e-3, err_msg=name)
 
     command("evaluate", run, "--tasks", 4)
@@ -93,8 +93,8 @@ def test_every_seed_survives_a_kill_and_serves_all_verbs(devices, seeds, shared,
     assert frame["seed"].unique().sort().to_list() == list(range(seeds))
     first = frame.filter(pl.col("metric") == "squared_error", pl.col("t") == 5)
     assert first.group_by("seed").agg(pl.col("value").mean())["value"].n_unique() == seeds
-    for verb in ("finetune", "posthoc"):
-        made = command(verb, run, "--posterior", "laplace").splitlines()
+    for verb, *options in (("finetune",), ("posthoc", "--tasks", 4)):
+        made = command(verb, run, "--posterior", "laplace", *options).splitlines()
         assert any(line.startswith(("finished: ", "written: ")) for line in made), made
 
 

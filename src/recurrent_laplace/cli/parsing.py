@@ -1,6 +1,7 @@
 """Argument parsing with defaults that depend on other arguments."""
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Annotated, Any
 import tyro
 
 from recurrent_laplace.cli import fail, fail_at_once
+from recurrent_laplace.cli.early import peek
 from recurrent_laplace.cli.posteriors import extended
 from recurrent_laplace.cli.streams import INTERRUPTED, quick_interrupts
+from recurrent_laplace.errors import check_choice
 from recurrent_laplace.files import StorageError
 from recurrent_laplace.machine.compilation import keep_compiled_programs
 from recurrent_laplace.machine.processes import LostProcessError
+from recurrent_laplace.models.config import CELLS
 from recurrent_laplace.models.posterior_config import posterior_class
 from recurrent_laplace.runs.config import (
     Run,
@@ -30,6 +34,13 @@ STOPPED = "stopped immediately: work since the last checkpoint is lost."
 
 def parse(options: type, argv: list[str], *, verb: str, default: Any) -> Any:
     """Parse arguments into a dataclass of options."""
+    names = {field.name for field in dataclasses.fields(options)}
+    # The parser would list the known names, and not suggest the nearest.
+    early = peek(argv, "cell", "posterior")
+    if "agent" in names and early.cell is not None:
+        check_choice("cell", early.cell, tuple(CELLS))
+    if "posterior" in names and early.posterior is not None:
+        posterior_class(early.posterior)
     return tyro.cli(options, prog=f"recurrent-laplace {verb}", args=argv, default=default)
 
 
