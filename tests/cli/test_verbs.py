@@ -53,7 +53,10 @@ def variational(command, shared, tmp_path) -> Path:
     [
         (["--task", "maze"], ["task", "'maze'", *map(repr, TASKS)]),
         (["--posterior", "bayes"], ["posterior", "'bayes'", "'point'", "'variational'", "'laplace'"]),
-        (["--cell", "lstmm"], ["recurrent-laplace: cell must be one of", "(did you mean 'lstm'?)", "'lstmm'"]),
+        (
+            ["--cell", "lstmm"],
+            ["recurrent-laplace: cell must be one of", "(did you mean 'lstm'?)", "'lstmm'"],
+        ),
         (["--preset", "huge"], ["--preset", "'huge'", "'smoke'", "'laptop'", "'paper'"]),
         (["--covariance", "full"], ["--covariance", "'full'", "diagonal", "dense"]),
         (["--updates", "-1"], ["updates", "at least 0", "-1"]),
