@@ -285,6 +285,7 @@ def test_chunks_of_a_large_batch_have_the_factors_of_its_matrices(monkeypatch):
     """The last chunk overlaps the one before it, and one matrix of another chunk is not positive definite."""
     a = positive_definite(3, 7, size=9)
     a[2, 1] = -a[2, 1]
+    a = jnp.asarray(a)
     expected = cholesky_with_added(a)
     monkeypatch.setattr(linalg, "ENTRIES_PER_CHUNK", 4 * 9**2)
     factor, added = cholesky_with_added(a)

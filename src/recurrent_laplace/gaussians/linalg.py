@@ -19,8 +19,8 @@ BASE = 8
 """Largest size that is eliminated row by row instead of halved."""
 
 ENTRIES_PER_CHUNK = 2**20
-"""Matrix entries per chunk of a factorisation; larger chunks fall out of the cache, and smaller ones lose time to
-launching operations."""
+"""Matrix entries per chunk of a factorisation; larger chunks fall out of the cache, and smaller ones lose
+time to launching operations."""
 
 BLOCKS = 8
 """Number of blocks of a triangular system, unless they would be smaller than `BASE`."""
