@@ -15,6 +15,7 @@ from recurrent_laplace.chunks import chunk_size, map_chunks
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.gaussians import AbstractBelief, DenseGaussian, DiagonalGaussian
 from recurrent_laplace.gaussians.linalg import (
+    ENTRIES_PER_CHUNK,
     cholesky,
     cholesky_with_added,
     smallest_precision,
@@ -25,7 +26,6 @@ from recurrent_laplace.posterior.accumulation import RunningSum, Window
 from recurrent_laplace.posterior.base import AbstractPosterior, warn_deprecated
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.posterior.curvature import (
-    FACTORED_TOGETHER,
     Curvature,
     curvature_of,
     jacobians_together,
@@ -376,7 +376,7 @@ class LaplacePosterior(AbstractPosterior):
         if self._diagonal:
             lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
             return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
-        factors, added = map_chunks(cholesky_with_added, precisions, _together(self.memory.feature_size))
+        factors, added = cholesky_with_added(precisions)
         return DenseGaussian(means, factors), added
 
     def _read_out(self, precisions: Array, readout: Float[Array, "F H"]) -> Array:
@@ -448,7 +448,7 @@ class LaplacePosterior(AbstractPosterior):
 
 def _together(size: int) -> int:
     """Number of matrices per chunk of a factorisation."""
-    return max(FACTORED_TOGETHER // size**2, 1)
+    return max(ENTRIES_PER_CHUNK // size**2, 1)
 
 
 def _refuse_if_full(window: Window) -> Window:
