@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recurrent_laplace.files import read_text
+from recurrent_laplace.models.posterior_config import POSTERIORS
 from recurrent_laplace.runs.config import SECTIONS
 from recurrent_laplace.runs.estimate import estimate
 from recurrent_laplace.runs.toml import parse_toml
@@ -136,17 +137,20 @@ def random_section(name: str, task: str, generator: random.Random) -> Any:
     """A table with keys of a section, some of them unknown, and strange values."""
     if generator.random() < 0.05:
         return _value(generator)
-    kind = TASKS[task] if name == "task" else SECTIONS.get(name)
+    posterior = generator.choice(sorted(POSTERIORS))
+    kind = {"task": TASKS[task], "posterior": POSTERIORS[posterior]}.get(name, SECTIONS.get(name))
     known = [*getattr(kind, "__dataclass_fields__", {}), "nothing", "ä.b", ""]
+    known += ["kind"] * (name == "posterior")
     count = generator.choice((0, 1, 1, 1, 2, 3))
     table = {generator.choice(known): _value(generator) for _ in range(count)}
-    return table | ({"name": task} if name == "task" else {})
+    named = {"task": {"name": task}, "posterior": {"kind": table.get("kind", posterior)}}
+    return table | named.get(name, {})
 
 
 def random_config(generator: random.Random) -> dict[str, Any]:
     """Tables for --config."""
     task = generator.choice(sorted(TASKS))
-    names = generator.sample(("task", *SECTIONS), generator.randrange(5))
+    names = generator.sample(("task", "posterior", *SECTIONS), generator.randrange(5))
     if generator.random() < 0.1:
         names.append(generator.choice(("schema", "parent", "calibration", "nothing", "seeds")))
     return {name: random_section(name, task, generator) for name in names}

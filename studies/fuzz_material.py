@@ -88,8 +88,8 @@ def _make_sweep(path: Path) -> Path:
     directory = SweepDirectory.make(path, tables, Path("small.toml"))
     directory.write(tables)
     job = directory.plan.jobs[0].id
-    directory.leases.take(job, attempts=1)
-    directory.leases.give_back(job, "it failed.")
+    directory.leases.acquire(job, attempts=1)
+    directory.leases.release(job, "it failed.")
     return path
 
 
