@@ -115,6 +115,37 @@ def test_the_sweeps_that_ship_can_be_planned(scale):
     assert origins == {(True, False), (False, False), (False, True)}
 
 
+CONTINUED = """
+preset = "smoke"
+[[stage]]
+name = "rnn"
+seed = 3
+evaluate_snapshots = true
+[[stage]]
+name = "tuned"
+parent = "rnn"
+snapshots = [0.5]
+set.posterior.kind = "laplace"
+fresh_optimizer = {fresh}
+[[stage]]
+name = "tuned-again"
+parent = "tuned"
+snapshots = [0.75]
+[[stage]]
+name = "posthoc"
+parent = "rnn"
+set.learning.updates = 0
+"""
+
+
+def test_finetunes_continue_their_parents_unless_told_otherwise():
+    continued, fresh = (plan(CONTINUED.format(fresh=word)).jobs for word in ("false", "true"))
+    assert [job.run.start for job in continued] == [0, 4, 4 + 3, 0]
+    assert [job.run.start for job in fresh] == [0, 0, 3, 0]
+    assert {job.run.seed for job in continued} == {3}
+    assert [job.evaluate_snapshots for job in continued] == [True, False, False, False]
+
+
 def test_what_means_the_same_is_one_run():
     jobs = plan("""
         preset = "smoke"
@@ -147,6 +178,8 @@ BASE = '[[stage]]\nname = "a"\n'
         (BASE + "axes.task.name = ['gridword']", "task must be one of"),
         (BASE + "axes.task.size = [5]\nexclude = [{ task.size = 5 }]", "has no runs"),
         (BASE + "snapshots = [0.5]", "snapshots needs a parent"),
+        (BASE + "fresh_optimizer = true", "fresh_optimizer needs a parent"),
+        (BASE + "evaluate_snapshots = 1", "evaluate_snapshots must be true or false; got 1"),
         (BASE + "seeds = 0", "seeds must be"),
         (BASE + "list = 3", "list must be a list; got 3"),
         (BASE + "exclude = 3", "exclude must be a list; got 3"),

@@ -1,4 +1,4 @@
-"""Learning options: those of every objective, and those of recurrent PPO."""
+"""Learning options: those of every objective, those of the regression bound, and those of recurrent PPO."""
 
 import dataclasses
 from typing import Literal
@@ -49,6 +49,18 @@ class SharedOptions:
         check_number("kl_fraction", self.kl_fraction, above=0, most=1)
         if self.final_learning_rate is not None:
             check_number("final_learning_rate", self.final_learning_rate, least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressionOptions:
+    """Options of the regression bound; control ignores them."""
+
+    predictive_floor: float = 0.0
+    """Lower bound of the predictive standard deviation (regression)."""
+
+    def check(self) -> None:
+        """Refuse values that cannot be run."""
+        check_number("predictive_floor", self.predictive_floor, least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +115,7 @@ class ControlOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningConfig(ControlOptions, SharedOptions):
+class LearningConfig(ControlOptions, RegressionOptions, SharedOptions):
     """Learning options of all objectives, in one flat section: `[learning]` in TOML.
 
     Each option is explained by its docstring, which is also the help text of its flag.
@@ -116,6 +128,7 @@ class LearningConfig(ControlOptions, SharedOptions):
     def check(self) -> None:
         """Refuse values that cannot be run."""
         SharedOptions.check(self)
+        RegressionOptions.check(self)
         ControlOptions.check(self)
         if self.batch % self.minibatches:
             raise ValueError(

@@ -11,6 +11,7 @@ from recurrent_laplace.evaluation import EvaluationConfig, evaluate
 from recurrent_laplace.evaluation.evaluate import TEST_TASKS, check_fit
 from recurrent_laplace.files import DamagedError
 from recurrent_laplace.models import Agent, Regressor
+from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.models import load_weights, per_seed
 from recurrent_laplace.runs.oracles import oracle_table
@@ -23,8 +24,8 @@ UPDATE, WEIGHTS = "recurrent-laplace.update", "recurrent-laplace.weights"
 """Metadata keys of an evaluation: the update and the checksum of the weights."""
 
 
-class NewestModels(NamedTuple):
-    """The newest models of a run, one for each seed."""
+class StoredModels(NamedTuple):
+    """Models of a run at a stored update, one for each seed."""
 
     update: int
     weights: str | None
@@ -32,31 +33,49 @@ class NewestModels(NamedTuple):
 
 
 def evaluate_run(
-    directory: RunDirectory, config: EvaluationConfig, task: AbstractTask | None = None
+    directory: RunDirectory,
+    config: EvaluationConfig,
+    task: AbstractTask | None = None,
+    *,
+    update: int | None = None,
 ) -> tuple[pl.DataFrame, Path]:
-    """Evaluate the newest checkpoint of a run, and store the table in its directory.
+    """Evaluate a stored update of a run, the newest by default, and store the table in its directory.
 
-    Options other than the default have a file of their own, such as `evaluation-greedy.parquet`.
+    Options other than the default have a file of their own, such as `evaluation-greedy.parquet`, and so have
+    updates before the end of training: `evaluation-update-150.parquet`.
     """
     config.check()
     task = task or directory.run.config.task
     require_evaluation_memory(directory.run, task, config.tasks)
-    return _evaluate(directory, _newest_models(directory), config, task)
+    return _evaluate(directory, _models(directory, update), config, task, update)
+
+
+def evaluate_snapshots(directory: RunDirectory, config: EvaluationConfig) -> list[Path]:
+    """Evaluate the snapshots of a run, except for those whose evaluation is current."""
+    return [
+        evaluate_run(directory, config, update=update)[1]
+        for update in directory.checkpoints.updates()
+        if not evaluation_is_current(directory, update)
+    ]
 
 
 def evaluate_with_oracle(
-    directory: RunDirectory, config: EvaluationConfig, task: AbstractTask | None = None
+    directory: RunDirectory,
+    config: EvaluationConfig,
+    task: AbstractTask | None = None,
+    *,
+    update: int | None = None,
 ) -> tuple[pl.DataFrame, Path, pl.DataFrame]:
     """Run `evaluate_run` and, in another thread, the exact-Bayes references on the same tasks."""
     config.check()
     task = task or directory.run.config.task
     require_evaluation_memory(directory.run, task, config.tasks)
     # Models that do not fit the task are refused before any file is written.
-    newest = _newest_models(directory)
-    check_fit(newest.models[0], task)
+    stored = _models(directory, update)
+    check_fit(stored.models[0], task)
     with ThreadPoolExecutor(max_workers=1) as pool:
         exact = pool.submit(oracle_table, directory.folder, task, tasks=config.tasks)
-        return *_evaluate(directory, newest, config, task), exact.result()
+        return *_evaluate(directory, stored, config, task, update), exact.result()
 
 
 def evaluated_update(path: Path) -> int:
@@ -64,10 +83,22 @@ def evaluated_update(path: Path) -> int:
     return int(read_about(path)[UPDATE])
 
 
-def evaluation_is_current(directory: RunDirectory) -> bool:
-    """Whether an intact evaluation of the newest weights exists."""
+def evaluation_path(directory: RunDirectory, update: int | None = None) -> Path:
+    """File of the evaluation of a stored update with default options, the newest update by default."""
+    return directory.path / _file_name(directory.run, directory.run.config.task, EvaluationConfig(), update)
+
+
+def evaluation_is_current(directory: RunDirectory, update: int | None = None) -> bool:
+    """Whether an intact evaluation of the weights of an update exists, the newest by default."""
+    path = evaluation_path(directory, update)
     try:
-        return directory.evaluation_path.is_file() and stale_evaluation(directory) is None
+        if not path.is_file():
+            return False
+        if update in (None, directory.run.config.learning.updates):
+            return stale_evaluation(directory) is None
+        assert update is not None
+        weights = directory.checkpoints.weights_digest(update)
+        return weights is None or read_about(path).get(WEIGHTS, weights) == weights
     except DamagedError:
         return False
 
@@ -91,14 +122,18 @@ def stale_evaluation(directory: RunDirectory) -> str | None:
     return None
 
 
-def _newest_models(directory: RunDirectory) -> NewestModels:
-    update = directory.newest_update()
+def _models(directory: RunDirectory, update: int | None) -> StoredModels:
+    update = directory.newest_update() if update is None else update
     models = per_seed(load_weights(directory, update), directory.run)
-    return NewestModels(update, directory.checkpoints.weights_digest(update), models)
+    return StoredModels(update, directory.checkpoints.weights_digest(update), models)
 
 
 def _evaluate(
-    directory: RunDirectory, newest: NewestModels, config: EvaluationConfig, task: AbstractTask
+    directory: RunDirectory,
+    stored: StoredModels,
+    config: EvaluationConfig,
+    task: AbstractTask,
+    update: int | None,
 ) -> tuple[pl.DataFrame, Path]:
     run = directory.run
     frames = [
@@ -109,17 +144,19 @@ def _evaluate(
             LENGTHS,
             evaluate(model, task, run.config.learning, config),
         )
-        for index, model in enumerate(newest.models)
+        for index, model in enumerate(stored.models)
     ]
     frame = pl.concat(frames)
-    path = directory.path / f"{_file_name(run.config.task, task, config)}.parquet"
-    about = {UPDATE: str(newest.update)}
-    write_table(path, frame, about if newest.weights is None else about | {WEIGHTS: newest.weights})
+    path = directory.path / _file_name(run, task, config, update)
+    about = {UPDATE: str(stored.update)}
+    write_table(path, frame, about if stored.weights is None else about | {WEIGHTS: stored.weights})
     return frame, path
 
 
-def _file_name(own: AbstractTask, task: AbstractTask, config: EvaluationConfig) -> str:
-    parts = ["evaluation"]
+def _file_name(run: Run, task: AbstractTask, config: EvaluationConfig, update: int | None) -> str:
+    own, parts = run.config.task, ["evaluation"]
+    if update not in (None, run.config.learning.updates):
+        parts.append(f"update-{update}")
     if task != own:
         changed = [
             f"{field.name}-{getattr(task, field.name)}"
@@ -131,4 +168,4 @@ def _file_name(own: AbstractTask, task: AbstractTask, config: EvaluationConfig) 
         parts.append(f"{config.tasks}-tasks")
     if config.greedy:
         parts.append("greedy")
-    return "-".join(parts)
+    return f"{'-'.join(parts)}.parquet"

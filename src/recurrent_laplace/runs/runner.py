@@ -110,7 +110,7 @@ def _prepare(run: Run, options: RunOptions, group: Group) -> Train:
     options.check()
     require_training_memory(run, group.size)
     mesh, sharded = choose_mesh(options.devices, run.seeds)
-    return make_train(run.config, mesh=mesh, sharded=sharded)
+    return make_train(run.config, mesh=mesh, sharded=sharded, start=run.start)
 
 
 def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, group: Group) -> RunDirectory:
@@ -200,7 +200,7 @@ def _train(
 ) -> None:
     run = directory.run
     updates = run.config.learning.updates
-    done = _updates_of(state)
+    done = _updates_of(state) - run.start
     directory.log(f"begins at update {done} of {updates}" if done else f"begins: {updates} updates")
 
     recorder = _Recorder(directory, history)
@@ -219,10 +219,10 @@ def _train(
         while done < updates:
             boundary = next(mark for mark in snapshot_updates(updates) if mark > done)
             until = min(done + pace.count(), boundary)
-            stop.requested |= group.announce(until, stop=stop.requested)
+            stop.requested |= group.announce(run.start + until, stop=stop.requested)
             if compilation is not None:
                 compilation.join()
-            state, progress = train.advance(state, until)
+            state, progress = train.advance(state, run.start + until)
             rows = _rows(progress, run.seeds)
             count = len(next(iter(rows.values())))
             pace.made(count)

@@ -22,8 +22,8 @@ from recurrent_laplace.files import (
 )
 from recurrent_laplace.runs.derive import derive
 from recurrent_laplace.runs.directory import RunDirectory
-from recurrent_laplace.runs.evaluation import evaluate_run, evaluation_is_current
-from recurrent_laplace.runs.runner import InterruptedRunError, RunOptions, train_run
+from recurrent_laplace.runs.evaluation import evaluate_run, evaluate_snapshots, evaluation_is_current
+from recurrent_laplace.runs.runner import InterruptedRunError, RunOptions, TrainingFailedError, train_run
 from recurrent_laplace.runs.toml import Tables, parse_toml
 from recurrent_laplace.sweeps.leases import Entry, Leases
 from recurrent_laplace.sweeps.plan import Job, Plan, read_plan
@@ -33,6 +33,10 @@ POLL_SECONDS = 0.5
 
 JobState = Literal["done", "running", "ready", "waiting", "failed", "blocked"]
 JOB_STATES: tuple[JobState, ...] = typing.get_args(JobState)
+
+
+PARENT_FAILED = "its parent"
+"""First words of the message of a blocked job."""
 
 
 class JobStatus(NamedTuple):
@@ -110,6 +114,9 @@ class SweepDirectory:
                 return False
             if read_text(status).strip() != "finished" or not evaluation_is_current(directory):
                 return False
+            snapshots = directory.checkpoints.updates() if job.evaluate_snapshots else ()
+            if not all(evaluation_is_current(directory, update) for update in snapshots):
+                return False
             self._done.add(job.id)
         return True
 
@@ -139,7 +146,7 @@ class SweepDirectory:
             return JobStatus("failed", entry.error)
         if job.parent is not None and parent is not None:
             if parent.state in ("failed", "blocked"):
-                return JobStatus("blocked", f"its parent {job.parent.id} failed.")
+                return JobStatus("blocked", f"{PARENT_FAILED} {job.parent.id} failed.")
             if parent.state != "done":
                 return JobStatus("waiting")
         return JobStatus("ready", entry.error)
@@ -198,10 +205,13 @@ class SweepDirectory:
                 job.run.config.posterior,
                 job.run.config.learning,
                 snapshot=job.run.parent.snapshot / max(parent.run.config.learning.updates, 1),
+                fresh_optimizer=job.run.start == 0,
                 options=options,
             )
         if not evaluation_is_current(directory):
             evaluate_run(directory, EvaluationConfig())
+        if job.evaluate_snapshots:
+            evaluate_snapshots(directory, EvaluationConfig())
 
 
 def _interrupt() -> None:
@@ -237,6 +247,11 @@ class Failure:
 
     job: Job
     message: str
+
+
+def diverged(failure: Failure) -> bool:
+    """Whether a failure is a result: training was not finite, or has a parent that failed."""
+    return failure.message.startswith((TrainingFailedError.__name__, PARENT_FAILED))
 
 
 def failures(directory: SweepDirectory) -> list[Failure]:
