@@ -267,6 +267,7 @@ BAD = {
         "beta": -1.0,
         "training_samples": -1,
         "kl_fraction": 0.0,
+        "predictive_floor": -1.0,
         "acting_samples": -1,
         "acting_policy": "both",
         "discount": 1.1,

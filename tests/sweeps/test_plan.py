@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recurrent_laplace.runs.presets import load_sweep
+from recurrent_laplace.sweeps.looks import look_tables
 from recurrent_laplace.sweeps.plan import read_plan
 
 FILE = Path("sweep.toml")
@@ -89,9 +90,14 @@ def test_only_takes_ancestors_along_and_leaves_the_optional_out():
         whole.only(("posthock",))
 
 
+def first_look(scale):
+    tables, source = load_sweep(f"reproduce-{scale}")
+    return read_plan(look_tables(tables, 1), source).jobs
+
+
 @pytest.mark.slow
 def test_the_papers_grid_has_the_papers_counts():
-    jobs = read_plan(*load_sweep("reproduce-paper")).jobs
+    jobs = first_look("paper")
     for task in ("regression", "bandit", "gridworld"):
         counts = {}
         for kind in ("point", "variational", "laplace"):
@@ -107,9 +113,9 @@ def test_the_papers_grid_has_the_papers_counts():
     assert {job.run.seeds for job in jobs} == {5}
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "night"])
 def test_the_sweeps_that_ship_can_be_planned(scale):
-    jobs = read_plan(*load_sweep(f"reproduce-{scale}")).jobs
+    jobs = first_look(scale)
     assert {job.run.config.task.name for job in jobs} == {"regression", "bandit", "gridworld"}
     origins = {(job.parent is None, job.run.config.learning.updates == 0) for job in jobs}
     assert origins == {(True, False), (False, False), (False, True)}

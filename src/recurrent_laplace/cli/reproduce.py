@@ -63,7 +63,7 @@ def reproduce(reproduction: Reproduction, options: ExecutorOptions) -> None:
     while advance(reproduction, number := number + 1):
         sweep = reproduction.sweep(number, options.only)
         if not all(map(sweep.is_done, sweep.plan.jobs)):
-            run_sweep(options.make_executor(sweep))
+            run_sweep(options.make_executor(sweep), measured=reproduction.sweeps()[: number - 1])
             page = draw_page(reproduction.path)
         problems = failures(sweep)
         failed += len(problems)
@@ -113,7 +113,8 @@ def unfinished_stages(sweep: SweepDirectory) -> list[str]:
 
 def preview(reproduction: Reproduction, only: tuple[str, ...]) -> None:
     """Print the estimated cost of the newest look, or of the first if there is none."""
-    number = max(reproduction.planned(), 1)
-    print_estimates(reproduction.sweep(number, only) if reproduction.planned() else reproduction.preview(only))
+    planned = reproduction.sweeps()
+    number = max(len(planned), 1)
+    print_estimates(reproduction.sweep(number, only) if planned else reproduction.preview(only), planned)
     if number < reproduction.looks:
         print(f"{reproduction.looks - number} more looks are planned from the verdicts.")

@@ -37,6 +37,8 @@ class Estimate:
     seconds: float
     memory: int
     disk: int
+    update_seconds: float
+    """Part of `seconds` that each update takes."""
 
 
 def estimate(run: Run) -> Estimate:
@@ -64,6 +66,7 @@ def estimate(run: Run) -> Estimate:
         seconds=seconds,
         memory=PROGRAM_BYTES + int(max((gradient + stored) * run.seeds, evaluation.bytes)),
         disk=snapshots * 3 * NUMBER_BYTES * weights * run.seeds + 6 * rows,
+        update_seconds=update,
     )
 
 

@@ -40,6 +40,9 @@ from recurrent_laplace.runs.tables import METRICS_SCHEMA, metrics_frame, read_ta
 CALL_SECONDS = 1.0
 """Target duration of a compiled call, after which progress is shown and Ctrl-C takes effect."""
 
+FIRST_PACES = 3
+"""Compiled calls after which the time of an update is stored for the first time."""
+
 
 class TrainingFailedError(Exception):
     """A quantity was not finite; the message names it and the update."""
@@ -128,7 +131,7 @@ def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, 
         write_sessions(directory.provenance_path, sessions)
         directory.set_status("running")
         try:
-            _train(directory, options, train, state, history, loggers, session, group, compilation)
+            _train(directory, options, train, state, history, loggers, sessions, group, compilation)
         except (TrainingFailedError, InterruptedRunError, LostProcessError) as end:
             directory.log(str(end))
             failed = isinstance(end, TrainingFailedError)
@@ -194,7 +197,7 @@ def _train(
     state: TrainState,
     history: pl.DataFrame,
     loggers: Sequence[Any],
-    session: dict[str, Any],
+    sessions: list[dict[str, Any]],
     group: Group,
     compilation: threading.Thread | None,
 ) -> None:
@@ -203,7 +206,7 @@ def _train(
     done = _updates_of(state) - run.start
     directory.log(f"begins at update {done} of {updates}" if done else f"begins: {updates} updates")
 
-    recorder = _Recorder(directory, history)
+    recorder, session = _Recorder(directory, history), sessions[-1]
     if done == updates:  # A post-hoc run has no updates.
         recorder.store(done, state)
         return
@@ -226,6 +229,9 @@ def _train(
             rows = _rows(progress, run.seeds)
             count = len(next(iter(rows.values())))
             pace.made(count)
+            if len(pace.paces) == FIRST_PACES:
+                session |= pace.times()  # For forecasts of sweeps, while the run goes on.
+                write_sessions(directory.provenance_path, sessions)
             if count:
                 recorder.add(done + 1, rows)
                 for logger in loggers:
@@ -245,8 +251,7 @@ def _train(
                 )
         recorder.store(done, state)
         session["updates"] = done
-        session["compile_seconds"] = round(pace.first_seconds, 2)
-        session["update_seconds"] = pace.update_seconds
+        session |= pace.times()
         directory.log(f"finished {updates} updates")
 
 
@@ -287,6 +292,10 @@ class _Pace:
         self.first_seconds = 0.0
         self.since = time.monotonic()
         self.paces: list[float] = []
+
+    def times(self) -> dict[str, float | None]:
+        """Times for the provenance of the run."""
+        return {"compile_seconds": round(self.first_seconds, 2), "update_seconds": self.update_seconds}
 
     @property
     def update_seconds(self) -> float | None:

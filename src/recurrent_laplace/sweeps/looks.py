@@ -178,6 +178,10 @@ class Reproduction:
         """Sweep of a planned look."""
         return SweepDirectory.open(self.folder(number), only)
 
+    def sweeps(self) -> list[SweepDirectory]:
+        """Sweeps of all planned looks."""
+        return [self.sweep(number) for number in range(1, self.planned() + 1)]
+
     def preview(self, only: tuple[str, ...] = ()) -> SweepDirectory:
         """Sweep of the first look, which need not be on disk."""
         if self.planned():
