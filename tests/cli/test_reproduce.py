@@ -1,4 +1,4 @@
-"""`reproduce`: looks, planned once and executed whatever happens; `make smoke`, which CI runs, executes one."""
+"""`reproduce`: looks are planned once; `make smoke`, which CI runs, executes one."""
 
 import os
 import signal

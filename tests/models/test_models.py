@@ -491,7 +491,9 @@ def test_predictive_floor_is_added_to_the_softplus():
     for raw in (-1e3, 0.0, 2.0):
         moved = eqx.tree_at(lambda m: m.raw_stddev, model, jnp.full(1, raw))
         assert_close(moved.variance(), np.full(1, (np.logaddexp(0, raw) + 0.694) ** 2))
-        assert_close(rl.with_posterior(moved, rl.LaplaceConfig(), key=jax.random.key(0)).variance(), moved.variance())
+        assert_close(
+            rl.with_posterior(moved, rl.LaplaceConfig(), key=jax.random.key(0)).variance(), moved.variance()
+        )
     with pytest.raises(ValueError, match="predictive_floor must be"):
         rl.LearningConfig(predictive_floor=-1.0).check()
 

@@ -381,7 +381,9 @@ def test_redefined_class_keeps_its_name(registry):
 
 def test_fields_with_a_default_may_be_absent(tmp_path):
     """A regressor of version 0.1 has no lower bound of its predictive standard deviation."""
-    model = rl.Regressor.init(rl.AgentConfig(hidden_size=3, features=2), rl.PointConfig(), key=jax.random.key(0))
+    model = rl.Regressor.init(
+        rl.AgentConfig(hidden_size=3, features=2), rl.PointConfig(), key=jax.random.key(0)
+    )
     rl.save(tmp_path / "new", model)
     craft(tmp_path / "new", tmp_path / "old", lambda spec, _: spec["module"]["fields"].pop("least_stddev"))
     assert eqx.tree_equal(rl.load(tmp_path / "old"), model)

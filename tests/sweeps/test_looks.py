@@ -158,7 +158,9 @@ def test_looks_out_of_order_are_refused(tmp_path):
 
 def test_other_directories_are_refused(tmp_path):
     (tmp_path / "sweep.toml").write_text("")
-    with pytest.raises(StorageError, match=r"is not the directory of a reproduction: it has no reproduction\.toml"):
+    with pytest.raises(
+        StorageError, match=r"is not the directory of a reproduction: it has no reproduction\.toml"
+    ):
         Reproduction.make(tmp_path, TABLES, FILE)
     with pytest.raises(StorageError, match="is a file"):
         Reproduction.make(tmp_path / "sweep.toml" / "out", TABLES, FILE)

@@ -28,7 +28,7 @@ class Evaluate:
     task: str
     """Task to evaluate on, the run's own by default; its parameters can be changed as well."""
     snapshot: Annotated[float | None, unset("FLOAT")] = None
-    """Snapshot to evaluate, as a fraction of the run's updates: 0.5, 0.75 or 1; the newest state by default."""
+    """Snapshot to evaluate, as a fraction of the updates: 0.5, 0.75 or 1; the newest state by default."""
     evaluation: Annotated[OmitArgPrefixes[EvaluationConfig], tyro.conf.arg(help="Options of evaluation.")]
 
 

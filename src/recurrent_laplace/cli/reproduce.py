@@ -28,7 +28,7 @@ class Reproduce(ExecutorOptions):
     """
 
     scale: Literal["smoke", "laptop", "night", "paper"] = "smoke"
-    """Size: minutes (nothing is learned), about 90 minutes or a night on two cores, or the paper's full grid."""
+    """Size: minutes (nothing is learned), 90 minutes or a night on two cores, or the paper's full grid."""
     out: Annotated[Path | None, unset("PATH")] = None
     """Directory of the runs and the page; runs/reproduce-SCALE by default."""
     dry_run: bool = False
@@ -72,8 +72,8 @@ def reproduce(reproduction: Reproduction, options: ExecutorOptions) -> None:
         lacking = unfinished_stages(reproduction.sweep(number))
         if lacking and not problems:
             print(
-                f"look {number} lacks stages: {', '.join(lacking)}; without --only, the same command executes "
-                "them and goes on."
+                f"look {number} lacks stages: {', '.join(lacking)}; without --only, the same command "
+                "executes them and goes on."
             )
             break
     if page is None:
@@ -93,7 +93,8 @@ def advance(reproduction: Reproduction, number: int) -> bool:
         return False
     reproduction.write(number, plan)
     if number > 1:
-        print(f"look {number}: more seeds for {len(plan['configurations'])} configurations with open comparisons")
+        count = len(plan["configurations"])
+        print(f"look {number}: more seeds for {count} configurations with open comparisons")
     return True
 
 

@@ -32,7 +32,8 @@ class Train:
     task: str
     """Name of the task; `recurrent-laplace tasks` lists them."""
     preset: Literal["smoke", "small", "laptop", "reproduction", "paper"]
-    """Source of the defaults: seconds, a minute, or minutes on two cores, the sizes of `reproduce`, or the paper's."""
+    """Source of the defaults: seconds, a minute, or minutes on two cores, those of `reproduce`, or the
+    paper's values."""
     config: Annotated[Path | None, unset("FILE.toml")]
     """TOML file with values, such as the config.toml of a run, which gives the same run."""
     seed: int = 0

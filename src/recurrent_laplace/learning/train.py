@@ -100,7 +100,7 @@ class Train:
       everything else. Random numbers do not depend on the mesh: results agree up to the order of sums.
     - `sharded`: `"tasks"`, or `"seeds"` for a shard of the seeds on each device. Seeds need no communication,
       so prefer them where there are enough.
-    - `start`: updates made before this training, which continues schedules and the stream of tasks from there.
+    - `start`: updates made before this training, whose schedules and stream of tasks it continues.
 
     ```python
     learning = rl.LearningConfig(updates=3, batch=8, steps=10)
@@ -166,7 +166,7 @@ class Train:
     def advance(self, state: TrainState, until: int) -> tuple[TrainState, Progress]:
         """Make updates until there are `until`, at most `CHUNK`; stop before one that is not finite.
 
-        `until` counts from the first update of all, before `start`. The state is donated: its memory is reused.
+        `until` includes the `start` updates made before. The state is donated: its memory is reused.
         """
         # The length of the whole training is an argument of the compiled program: a fine-tune of half
         # the length is the same program.

@@ -46,11 +46,11 @@ class Parent:
     snapshot: int
     """Number of updates of the parent's checkpoint."""
     start: int = 0
-    """Updates before the first of this run, if it continues the parent's schedules, optimiser state and stream
-    of tasks; 0 if all of them are fresh."""
+    """Updates before the first of this run, whose schedules, optimiser state and stream of tasks continue; 0
+    if all of them are fresh."""
 
     def table(self) -> Tables:
-        """Table `[parent]` as it is stored and hashed; runs of version 0.1 are all fresh and have no `start`."""
+        """Table `[parent]` as it is stored and hashed; as in version 0.1, without `start` if all is fresh."""
         return {name: value for name, value in _fields(self).items() if (name, value) != ("start", 0)}
 
 

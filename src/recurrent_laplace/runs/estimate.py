@@ -4,21 +4,23 @@ import dataclasses
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 
+from recurrent_laplace.cells import AbstractGatedCell
 from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.learning import Config
 from recurrent_laplace.learning.train import tasks_per_chunk
-from recurrent_laplace.models import AbstractPosteriorConfig, Agent, AgentConfig, Regressor
-from recurrent_laplace.posterior.cost import Cost
+from recurrent_laplace.models import AbstractPosteriorConfig, Agent, AgentConfig, LaplaceConfig, Regressor
+from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.models import snapshot_updates
-from recurrent_laplace.tasks import AbstractTask
+from recurrent_laplace.tasks import AbstractControlTask, AbstractTask
 from recurrent_laplace.tasks.held_out import LENGTHS
 
-MULTIPLICATIONS_PER_SECOND = 2e10
+MULTIPLICATIONS_PER_SECOND = 5e10
 """Throughput of two cores in products of this size."""
-SECONDS_PER_STEP = 1.5e-4
+SECONDS_PER_STEP = 1e-4
 """Overhead per step of a compiled loop."""
 COMPILE_SECONDS = 25.0
 """Compilation of both programs of a run, training and evaluation, on one core, with process start."""
@@ -46,10 +48,10 @@ def estimate(run: Run) -> Estimate:
     learning = run.config.learning
     objective = run.config.objective
     passes = objective.passes
-    cost = _unroll_cost(run, learning.steps, learning.batch)
     weights = parameters(run)
-    heads = learning.batch * learning.steps * weights * learning.training_samples // 2
-    work = (cost.multiplications + heads) * (3 * passes + objective.acts)
+    trained, untrained = _step_multiplications(run)
+    work = trained * 3 * passes + untrained * passes + (trained + untrained) * objective.acts
+    work *= learning.batch * learning.steps
     steps = learning.steps * (2 * passes + objective.acts)
     update = run.seeds * work / MULTIPLICATIONS_PER_SECOND + steps * SECONDS_PER_STEP
     evaluation = _unroll_cost(run, max(LENGTHS), TEST_TASKS)
@@ -68,6 +70,24 @@ def estimate(run: Run) -> Estimate:
         disk=snapshots * 3 * NUMBER_BYTES * weights * run.seeds + 6 * rows,
         update_seconds=update,
     )
+
+
+def _step_multiplications(run: Run) -> tuple[float, float]:
+    """Multiplications per step and task, with a gradient and without: curvatures have none."""
+    learning, model = run.config.learning, model_shapes(run)
+    memory = model.posterior.memory
+    count = learning.batch * learning.steps
+    own = unroll_cost(memory, learning.steps, learning.batch).multiplications / count
+    extra = _unroll_cost(run, learning.steps, learning.batch).multiplications / count - own
+    others = sum(leaf.size for leaf in jax.tree.leaves(eqx.tree_at(lambda m: m.posterior, model, None)))
+    heads = others * max(learning.training_samples, 1)
+    task = run.config.task
+    has_vocabulary = isinstance(task, AbstractControlTask) and task.vocabulary() is not None
+    if learning.lookup and has_vocabulary and isinstance(memory.cell, AbstractGatedCell):
+        own -= memory.cell.weight_ih.size  # Products with the inputs are looked up.
+    if isinstance(run.config.posterior, LaplaceConfig):
+        return own + heads, extra
+    return own + heads + extra, 0.0
 
 
 def parameters(run: Run) -> int:

@@ -14,6 +14,7 @@ looks = [3]                      # fewer of this stage
 
 import dataclasses
 import datetime
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,9 +51,9 @@ class Judged(Protocol):
 
 
 def look_tables(tables: Tables, number: int) -> Tables:
-    """Sweep file of a look with all configurations: the seeds that it adds, of the stages that have such a look.
+    """Sweep file of a look with all configurations: the seeds that the look adds to those before.
 
-    Looks count from 1. Children have the seeds of their parents.
+    Looks count from 1. Stages without such a look are left out; children have the seeds of their parents.
     """
     first = tables.get("seed", 0)
     stages, kept = [], set()
@@ -140,8 +141,8 @@ class Reproduction:
             stored = parse_toml(read_sealed(file), file)
             if stored.get("rules") != tables["rules"]:
                 raise StorageError(
-                    f"{path} was begun under the rules of {stored.get('rules')}, and this version has those of "
-                    f"{tables['rules']}: choose another --out, or finish it with the version that began it."
+                    f"{path} was begun under the rules of {stored.get('rules')}, and this version has those "
+                    f"of {tables['rules']}: choose another --out, or finish it with the version that began it."
                 )
             if stored != tables:
                 raise StorageError(
@@ -160,8 +161,8 @@ class Reproduction:
         missing = next((number for number in range(1, len(found) + 1) if number not in found), None)
         if missing is not None:
             raise StorageError(
-                f"{self.path} has look-{found[-1]} without look-{missing}, from which it was planned: restore "
-                f"{self.path / f'look-{missing}'}, or choose another --out."
+                f"{self.path} has look-{found[-1]} without look-{missing}, from which it was planned: "
+                f"restore {self.path / f'look-{missing}'}, or choose another --out."
             )
         return len(found)
 
@@ -205,12 +206,12 @@ def check_scale(tables: Tables, source: Path) -> None:
         if not isinstance(rules, str):
             raise ValueError
     except ValueError as problem:
-        raise ValueError(f"{source}: rules must be a date such as \"2026-11-19\"; got {rules!r}.") from problem
+        raise ValueError(f'{source}: rules must be a date such as "2026-11-19"; got {rules!r}.') from problem
     for owner in (tables, *tables.get("stage", [])):
         looks = owner.get("looks", [1] if owner is not tables else None)
         if not isinstance(looks, list) or not looks:
             raise ValueError(f"{source}: looks must be a list of numbers of seeds; got {looks!r}.")
         for seeds in looks:
             check_size("seeds of a look", seeds)
-        if any(later <= earlier for earlier, later in zip(looks, looks[1:], strict=False)):
+        if any(later <= earlier for earlier, later in itertools.pairwise(looks)):
             raise ValueError(f"{source}: looks must have more and more seeds; got {looks!r}.")

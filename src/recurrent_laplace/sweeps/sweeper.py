@@ -99,7 +99,9 @@ class _Progress:
         if self.live is not None:
             self.live.update(self._render(statuses))
         elif time.monotonic() - self.last_line >= LINE_SECONDS:
-            self._print("  " + "; ".join([*self.executor.lines(self.running), *filter(None, [self.forecast])]))
+            self._print(
+                "  " + "; ".join([*self.executor.lines(self.running), *filter(None, [self.forecast])])
+            )
 
     def _forecast(self) -> str:
         """Forecast of the remaining time; empty before the first measurement."""

@@ -1,4 +1,4 @@
-"""Presets, the configurations that ship with the package: `smoke`, `small`, `laptop`, `reproduction` and `paper`.
+"""Presets, configurations that ship with the package: `smoke`, `small`, `laptop`, `reproduction`, `paper`.
 
 Importing them does not import JAX.
 """
