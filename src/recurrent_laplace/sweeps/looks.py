@@ -142,7 +142,7 @@ class Reproduction:
             if stored.get("rules") != tables["rules"]:
                 raise StorageError(
                     f"{path} was begun under the rules of {stored.get('rules')}, and this version has those "
-                    f"of {tables['rules']}: choose another --out, or finish it with the version that began it."
+                    f"of {tables['rules']}: choose another --out, or use the version that began it."
                 )
             if stored != tables:
                 raise StorageError(
