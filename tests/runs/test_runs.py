@@ -21,9 +21,9 @@ import recurrent_laplace as rl
 from recurrent_laplace.files import seal
 from recurrent_laplace.runs.config import Parent, Run
 from recurrent_laplace.runs.directory import RunDirectory
-from recurrent_laplace.runs.evaluation import UPDATE
+from recurrent_laplace.runs.evaluation import UPDATE, WEIGHTS, evaluate_missing, evaluation_is_current
 from recurrent_laplace.runs.models import load_optimizer_state
-from recurrent_laplace.runs.tables import read_about
+from recurrent_laplace.runs.tables import read_about, write_table
 from recurrent_laplace.tasks import Gridworld
 from recurrent_laplace.tasks.held_out import test_keys as keys_of_test_tasks
 
@@ -341,6 +341,23 @@ def test_train_evaluates_its_snapshots(grid, command):
     assert "evaluated" not in again.out
 
 
+def test_evaluations_of_other_tasks_or_weights_are_not_current(grid, command):
+    """Version 0.1 recorded no number of tasks: there were 128."""
+    directory = RunDirectory.open(grid)
+    with float32():
+        (path,) = evaluate_missing(directory, tasks=8)
+    assert path.name == "evaluation.parquet"
+    assert evaluation_is_current(directory, tasks=8)
+    assert not evaluation_is_current(directory)
+    assert not evaluation_is_current(directory, UPDATES // 2, tasks=8)
+    about = read_about(path)
+    write_table(path, pl.read_parquet(path), {UPDATE: about[UPDATE], WEIGHTS: about[WEIGHTS]})
+    assert evaluation_is_current(directory)
+    assert not evaluation_is_current(directory, tasks=8)
+    write_table(path, pl.read_parquet(path), {UPDATE: about[UPDATE], WEIGHTS: "0"})
+    assert not evaluation_is_current(directory)
+
+
 def test_evaluation_says_what_is_possible(grid, command):
     """The table has exact Bayes on the same tasks below the agent, and stores it beside the runs."""
     done = command("evaluate", grid, "--tasks", "8")
@@ -433,6 +450,12 @@ def test_finetune_as_the_same_posterior_is_the_parents_own_continuation(parent, 
     metrics, parents = (pl.read_parquet(run / "metrics.parquet").drop("run") for run in (tuned, parent))
     shifted = parents.filter(pl.col("update") > half).with_columns(pl.col("update") - half)
     assert metrics.equals(shifted)
+    # Interrupted after 3 of its 4 updates and resumed, it is the same.
+    shutil.rmtree(tuned / "checkpoints" / str(UPDATES - half))
+    (tuned / "status").write_text("interrupted\n")
+    assert command("finetune", parent, "--snapshot", "0.5", "--resume").path == tuned
+    resumed = arrays(tuned, UPDATES - half)
+    assert all(resumed[name].tobytes() == own[name].tobytes() for name in own)
 
 
 def test_finetune_continues_the_moments_and_begins_those_of_new_parameters_at_zero(regression):

@@ -186,6 +186,7 @@ BASE = '[[stage]]\nname = "a"\n'
         (BASE + "snapshots = [0.5]", "snapshots needs a parent"),
         (BASE + "fresh_optimizer = true", "fresh_optimizer needs a parent"),
         (BASE + "evaluate_snapshots = 1", "evaluate_snapshots must be true or false; got 1"),
+        (BASE + "test_tasks = 0", "test_tasks must be a whole number of at least 1"),
         (BASE + "seeds = 0", "seeds must be"),
         (BASE + "list = 3", "list must be a list; got 3"),
         (BASE + "exclude = 3", "exclude must be a list; got 3"),

@@ -12,12 +12,11 @@ from recurrent_laplace.cli.display import EXECUTION, unset
 from recurrent_laplace.cli.early import peek
 from recurrent_laplace.cli.parsing import default_run, parse, session, with_task
 from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, with_posteriors
-from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.machine.processes import Hosts, joined
 from recurrent_laplace.models import AgentConfig
 from recurrent_laplace.runs.config import Run
-from recurrent_laplace.runs.evaluation import evaluate_snapshots
+from recurrent_laplace.runs.evaluation import evaluate_missing
 from recurrent_laplace.runs.presets import PRESETS
 from recurrent_laplace.runs.runner import RunOptions, follow_run, train_run
 
@@ -93,7 +92,7 @@ def main(argv: list[str]) -> None:
                 return
             directory = train_run(run, chosen.options, group=group)
         if chosen.evaluate_snapshots:
-            for path in evaluate_snapshots(directory, EvaluationConfig()):
+            for path in evaluate_missing(directory, with_snapshots=True):
                 print(f"evaluated: {path}")
     print(f"finished: {directory.path}")
     print(f"next: recurrent-laplace evaluate {directory.path}")

@@ -22,6 +22,8 @@ from recurrent_laplace.tasks.held_out import LENGTHS
 
 UPDATE, WEIGHTS = "recurrent-laplace.update", "recurrent-laplace.weights"
 """Metadata keys of an evaluation: the update and the checksum of the weights."""
+TASKS = "recurrent-laplace.tasks"
+"""Metadata key of an evaluation: the number of test tasks."""
 
 
 class StoredModels(NamedTuple):
@@ -38,24 +40,30 @@ def evaluate_run(
     task: AbstractTask | None = None,
     *,
     update: int | None = None,
+    usual_tasks: int = TEST_TASKS,
 ) -> tuple[pl.DataFrame, Path]:
     """Evaluate a stored update of a run, the newest by default, and store the table in its directory.
 
     Options other than the default have a file of their own, such as `evaluation-greedy.parquet`, and so have
-    updates before the end of training: `evaluation-update-150.parquet`.
+    updates before the end of training: `evaluation-update-150.parquet`. Other numbers of tasks than
+    `usual_tasks` are in the name, too.
     """
     config.check()
     task = task or directory.run.config.task
     require_evaluation_memory(directory.run, task, config.tasks)
-    return _evaluate(directory, _models(directory, update), config, task, update)
+    return _evaluate(directory, _models(directory, update), config, task, update, usual_tasks)
 
 
-def evaluate_snapshots(directory: RunDirectory, config: EvaluationConfig) -> list[Path]:
-    """Evaluate the snapshots of a run, except for those whose evaluation is current."""
+def evaluate_missing(
+    directory: RunDirectory, *, tasks: int = TEST_TASKS, with_snapshots: bool = False
+) -> list[Path]:
+    """Evaluate a run, and its snapshots on demand, unless intact tables of these weights and tasks exist."""
+    config = EvaluationConfig(tasks=tasks)
+    updates = directory.checkpoints.updates() if with_snapshots else [None]
     return [
-        evaluate_run(directory, config, update=update)[1]
-        for update in directory.checkpoints.updates()
-        if not evaluation_is_current(directory, update)
+        evaluate_run(directory, config, update=update, usual_tasks=tasks)[1]
+        for update in updates
+        if not evaluation_is_current(directory, update, tasks)
     ]
 
 
@@ -75,7 +83,7 @@ def evaluate_with_oracle(
     check_fit(stored.models[0], task)
     with ThreadPoolExecutor(max_workers=1) as pool:
         exact = pool.submit(oracle_table, directory.folder, task, tasks=config.tasks)
-        return *_evaluate(directory, stored, config, task, update), exact.result()
+        return *_evaluate(directory, stored, config, task, update, TEST_TASKS), exact.result()
 
 
 def evaluated_update(path: Path) -> int:
@@ -83,22 +91,20 @@ def evaluated_update(path: Path) -> int:
     return int(read_about(path)[UPDATE])
 
 
-def evaluation_path(directory: RunDirectory, update: int | None = None) -> Path:
-    """File of the evaluation of a stored update with default options, the newest update by default."""
-    return directory.path / _file_name(directory.run, directory.run.config.task, EvaluationConfig(), update)
-
-
-def evaluation_is_current(directory: RunDirectory, update: int | None = None) -> bool:
-    """Whether an intact evaluation of the weights of an update exists, the newest by default."""
-    path = evaluation_path(directory, update)
+def evaluation_is_current(
+    directory: RunDirectory, update: int | None = None, tasks: int = TEST_TASKS
+) -> bool:
+    """Whether an intact evaluation of these weights on these tasks exists; the newest weights by default."""
+    run = directory.run
+    path = directory.path / _file_name(run, run.config.task, EvaluationConfig(), update, TEST_TASKS)
     try:
-        if not path.is_file():
+        about = read_about(path) if path.is_file() else None
+        if about is None or about.get(TASKS, str(TEST_TASKS)) != str(tasks):
             return False
-        if update in (None, directory.run.config.learning.updates):
+        if update is None or update == run.config.learning.updates:
             return stale_evaluation(directory) is None
-        assert update is not None
         weights = directory.checkpoints.weights_digest(update)
-        return weights is None or read_about(path).get(WEIGHTS, weights) == weights
+        return weights is None or about.get(WEIGHTS, weights) == weights
     except DamagedError:
         return False
 
@@ -134,6 +140,7 @@ def _evaluate(
     config: EvaluationConfig,
     task: AbstractTask,
     update: int | None,
+    usual_tasks: int,
 ) -> tuple[pl.DataFrame, Path]:
     run = directory.run
     frames = [
@@ -147,13 +154,15 @@ def _evaluate(
         for index, model in enumerate(stored.models)
     ]
     frame = pl.concat(frames)
-    path = directory.path / _file_name(run, task, config, update)
-    about = {UPDATE: str(stored.update)}
+    path = directory.path / _file_name(run, task, config, update, usual_tasks)
+    about = {UPDATE: str(stored.update), TASKS: str(config.tasks)}
     write_table(path, frame, about if stored.weights is None else about | {WEIGHTS: stored.weights})
     return frame, path
 
 
-def _file_name(run: Run, task: AbstractTask, config: EvaluationConfig, update: int | None) -> str:
+def _file_name(
+    run: Run, task: AbstractTask, config: EvaluationConfig, update: int | None, usual_tasks: int
+) -> str:
     own, parts = run.config.task, ["evaluation"]
     if update not in (None, run.config.learning.updates):
         parts.append(f"update-{update}")
@@ -164,7 +173,7 @@ def _file_name(run: Run, task: AbstractTask, config: EvaluationConfig, update: i
             if type(task) is not type(own) or getattr(task, field.name) != getattr(own, field.name)
         ]
         parts += [task.name] * (type(task) is not type(own)) + changed
-    if config.tasks != TEST_TASKS:
+    if config.tasks != usual_tasks:
         parts.append(f"{config.tasks}-tasks")
     if config.greedy:
         parts.append("greedy")

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import tomli_w
 
-from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.files import (
     StorageError,
     is_temporary,
@@ -22,7 +21,7 @@ from recurrent_laplace.files import (
 )
 from recurrent_laplace.runs.derive import derive
 from recurrent_laplace.runs.directory import RunDirectory
-from recurrent_laplace.runs.evaluation import evaluate_run, evaluate_snapshots, evaluation_is_current
+from recurrent_laplace.runs.evaluation import evaluate_missing, evaluation_is_current
 from recurrent_laplace.runs.runner import InterruptedRunError, RunOptions, TrainingFailedError, train_run
 from recurrent_laplace.runs.toml import Tables, parse_toml
 from recurrent_laplace.sweeps.leases import Entry, Leases
@@ -112,10 +111,11 @@ class SweepDirectory:
             # The cheapest check comes first: there may be ten thousand jobs.
             if not status.is_file() or not directory.evaluation_path.is_file():
                 return False
-            if read_text(status).strip() != "finished" or not evaluation_is_current(directory):
+            if read_text(status).strip() != "finished":
                 return False
-            snapshots = directory.checkpoints.updates() if job.evaluate_snapshots else ()
-            if not all(evaluation_is_current(directory, update) for update in snapshots):
+            snapshots = directory.checkpoints.updates() if job.evaluate_snapshots else []
+            updates = [None, *snapshots]
+            if not all(evaluation_is_current(directory, update, job.test_tasks) for update in updates):
                 return False
             self._done.add(job.id)
         return True
@@ -208,10 +208,7 @@ class SweepDirectory:
                 fresh_optimizer=job.run.start == 0,
                 options=options,
             )
-        if not evaluation_is_current(directory):
-            evaluate_run(directory, EvaluationConfig())
-        if job.evaluate_snapshots:
-            evaluate_snapshots(directory, EvaluationConfig())
+        evaluate_missing(directory, tasks=job.test_tasks, with_snapshots=job.evaluate_snapshots)
 
 
 def _interrupt() -> None:

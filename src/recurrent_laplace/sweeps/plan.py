@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from recurrent_laplace.errors import check_choice, check_number, check_size
+from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.models.posterior_config import posterior_class
 from recurrent_laplace.runs.config import (
@@ -53,10 +54,10 @@ from recurrent_laplace.runs.toml import Tables, merge
 from recurrent_laplace.tasks import check_task
 
 TOP_KEYS = ("title", "preset", "quick_compile", "seed", "seeds", "seeds_per_run", "stage")
-TOP_KEYS += ("evaluate_snapshots", "configurations")
+TOP_KEYS += ("evaluate_snapshots", "test_tasks", "configurations")
 STAGE_KEYS = ("name", "about", "optional", "preset", "parent", "snapshots", "where", "set", "axes", "list")
 STAGE_KEYS += ("exclude", "seeds", "seed", "seeds_per_run", "fresh_optimizer")
-STAGE_KEYS += ("evaluate_snapshots",)
+STAGE_KEYS += ("evaluate_snapshots", "test_tasks")
 
 MOST_JOBS = 100_000
 """Maximum number of runs of a sweep, including excluded and repeated ones."""
@@ -76,6 +77,8 @@ class Job:
     parent: "Job | None" = None
     evaluate_snapshots: bool = dataclasses.field(default=False, compare=False)
     """Whether the snapshots of the run are evaluated too."""
+    test_tasks: int = dataclasses.field(default=TEST_TASKS, compare=False)
+    """Number of test tasks."""
 
     @property
     def id(self) -> str:
@@ -163,8 +166,10 @@ def _plan(tables: Tables) -> Plan:
                     "or split it into several sweeps."
                 )
             evaluate = _boolean(tables | stage, "evaluate_snapshots")
+            test_tasks = (tables | stage).get("test_tasks", TEST_TASKS)
+            check_size("test_tasks", test_tasks)
             made = [
-                dataclasses.replace(job, evaluate_snapshots=evaluate)
+                dataclasses.replace(job, evaluate_snapshots=evaluate, test_tasks=test_tasks)
                 for job in _stage_jobs(stage, tables, by_stage)
             ]
         except ValueError as problem:
