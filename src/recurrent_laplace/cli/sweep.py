@@ -77,7 +77,9 @@ def print_status(directory: SweepDirectory) -> None:
     statuses = directory.statuses()
     print(", ".join(f"{count} {word}" for word, count in counts(statuses).items()))
     done = [job for job in directory.plan.jobs if statuses[job.id].state == "done"]
-    took = [(directory.leases.entry(job.id).seconds, estimate(job.run).seconds) for job in done]
+    took = [
+        (directory.leases.entry(job.id).seconds, estimate(job.run, job.test_tasks).seconds) for job in done
+    ]
     if took := [pair for pair in took if pair[0]]:
         measured, estimated = (sum(seconds) / 3600 for seconds in zip(*took, strict=True))
         print(f"{len(took)} runs took {measured:.3g} worker-hours; estimate: {estimated:.3g} on two cores")
@@ -94,7 +96,7 @@ def print_estimates(directory: SweepDirectory, measured: Sequence[SweepDirectory
     for column in table.columns[2:]:
         column.justify = "right"
     for job in directory.plan.jobs:
-        cost = estimate(job.run)
+        cost = estimate(job.run, job.test_tasks)
         words = [format_seconds(forecast.seconds(job)), format_bytes(cost.memory), format_bytes(cost.disk)]
         table.add_row(job.stage, describe(job), *words)
     Console().print(table)
@@ -128,12 +130,12 @@ def print_total(directory: SweepDirectory, measured: Sequence[SweepDirectory] = 
 def _about(forecast: Forecast) -> str:
     if forecast.measured:
         return f"time of one worker, corrected by {forecast.measured} kinds of runs that were measured"
-    return "estimates on two cores, within a factor of four"
+    return "estimates on two cores, within a factor of three"
 
 
 def _memory(jobs: Sequence[Job]) -> int:
-    return max(estimate(job.run).memory for job in jobs)
+    return max(estimate(job.run, job.test_tasks).memory for job in jobs)
 
 
 def _disk(jobs: Sequence[Job]) -> int:
-    return sum(estimate(job.run).disk for job in jobs)
+    return sum(estimate(job.run, job.test_tasks).disk for job in jobs)

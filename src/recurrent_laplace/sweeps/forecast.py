@@ -43,7 +43,7 @@ class Forecast:
             for job in sweep.plan.jobs:
                 if job.id not in started:
                     continue
-                kind, cost = kind_of(job), estimate(job.run)
+                kind, cost = kind_of(job), estimate(job.run, job.test_tasks)
                 measured = _update_seconds(sweep, job)
                 if measured is not None:
                     samples.setdefault(kind, []).append(measured)
@@ -65,7 +65,10 @@ class Forecast:
 
     def seconds(self, job: Job) -> float:
         """Worker-seconds of a job, from its start to the end of its evaluation."""
-        kind, cost, updates = kind_of(job), estimate(job.run), job.run.config.learning.updates
+        cost, updates = estimate(job.run, job.test_tasks), job.run.config.learning.updates
+        if not self.measured:
+            return cost.seconds
+        kind = kind_of(job)
         update = self.updates.get(kind, cost.update_seconds * _ratio(self._ratios, _task(job)))
         rest = self.rests.get(kind, _rest_of(job) * _ratio(self._rest_ratios, _task(job)))
         return updates * update + rest
@@ -102,7 +105,7 @@ def _update_seconds(sweep: SweepDirectory, job: Job) -> float | None:
 
 
 def _rest_of(job: Job) -> float:
-    cost = estimate(job.run)
+    cost = estimate(job.run, job.test_tasks)
     return cost.seconds - job.run.config.learning.updates * cost.update_seconds
 
 

@@ -109,7 +109,7 @@ def lineage(job: Job) -> str:
 
 
 def _seconds_with_parents(job: Job) -> float:
-    own = estimate(job.run).seconds
+    own = estimate(job.run, job.test_tasks).seconds
     return own if job.parent is None else own + _seconds_with_parents(job.parent)
 
 
