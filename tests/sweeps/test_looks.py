@@ -102,6 +102,14 @@ def test_later_looks_have_the_open_configurations_and_their_parents():
         assert seeds(planned(3, Verdict((job.run.configuration,)))) == {("rnn", 3, 2), ("posthoc", 3, 2)}
 
 
+def test_open_configurations_of_optional_stages_are_executed():
+    optional = [stage | {"optional": True} for stage in TABLES["stage"]]
+    tables = TABLES | {"stage": optional}
+    job = whole(1)[0]
+    planned = plan_look(tables, FILE, 2, [Verdict((job.run.configuration,))])
+    assert [each.stage for each in read_plan(planned, FILE).only(()).jobs] == [job.stage]
+
+
 def test_nothing_open_is_no_look():
     assert planned(2, Verdict(()), Verdict(())) is None
     assert planned(2) is None

@@ -70,7 +70,7 @@ def reproduce(reproduction: Reproduction, options: ExecutorOptions) -> None:
         if any(not diverged(problem) for problem in problems):
             finish(sweep)
         lacking = unfinished_stages(reproduction.sweep(number))
-        if lacking and not problems:
+        if lacking:
             print(
                 f"look {number} lacks stages: {', '.join(lacking)}; without --only, the same command "
                 "executes them and goes on."
@@ -108,8 +108,10 @@ def judged(folder: Path) -> Sequence[Judged]:
 
 
 def unfinished_stages(sweep: SweepDirectory) -> list[str]:
-    """Stages of a sweep, optional ones apart, that have runs to be done."""
-    return list(dict.fromkeys(job.stage for job in sweep.plan.jobs if not sweep.is_done(job)))
+    """Stages of a sweep, optional ones apart, with runs that were not executed."""
+    statuses = sweep.statuses()
+    over = ("done", "failed", "blocked")
+    return list(dict.fromkeys(job.stage for job in sweep.plan.jobs if statuses[job.id].state not in over))
 
 
 def preview(reproduction: Reproduction, only: tuple[str, ...]) -> None:

@@ -91,7 +91,7 @@ def print_status(directory: SweepDirectory) -> None:
 
 def print_estimates(directory: SweepDirectory, measured: Sequence[SweepDirectory] = ()) -> None:
     """Print the estimated cost of every run, and the totals."""
-    forecast = Forecast([directory, *measured])
+    forecast = Forecast([*measured, directory])
     table = Table("stage", "run", "time", "memory", "disk", title=_about(forecast))
     for column in table.columns[2:]:
         column.justify = "right"
@@ -105,7 +105,7 @@ def print_estimates(directory: SweepDirectory, measured: Sequence[SweepDirectory
 
 def print_total(directory: SweepDirectory, measured: Sequence[SweepDirectory] = ()) -> None:
     """Print the estimated cost per stage, and of all runs."""
-    forecast = Forecast([directory, *measured])
+    forecast = Forecast([*measured, directory])
     unit = "worker-hours" if forecast.measured else "hours"
     table = Table("stage", "runs", unit, "largest memory", "disk", title=_about(forecast))
     for column in table.columns[1:]:

@@ -96,7 +96,10 @@ def plan_look(tables: Tables, source: Path, number: int, verdicts: Sequence[Judg
             costs[name] = costs.get(name, 0.0) + _seconds_with_parents(job) / count
     if not costs:
         return None
-    return whole | {"configurations": sorted(costs, key=lambda name: (costs[name], name))}
+    # Open configurations of optional stages are executed too, once somebody has asked for them.
+    stages = [{key: value for key, value in stage.items() if key != "optional"} for stage in whole["stage"]]
+    order = sorted(costs, key=lambda name: (costs[name], name))
+    return whole | {"stage": stages, "configurations": order}
 
 
 def lineage(job: Job) -> str:
