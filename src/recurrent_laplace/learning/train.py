@@ -153,15 +153,9 @@ class Train:
 
         Moments of parameters that the model of `state` lacks are zero.
         """
-        init = jax.vmap(self.optimizer.init) if state.key.ndim else self.optimizer.init
-        old = dict(jax.tree.leaves_with_path(state.optimizer))
-
-        def inherited(path: Any, fresh: Array) -> Array:
-            leaf = old.get(path, fresh)
-            return leaf if leaf.shape == fresh.shape else fresh
-
-        optimizer = jax.tree.map_with_path(inherited, init(model))  # pyright: ignore[reportArgumentType]
-        return TrainState(model, optimizer, state.key, state.update)
+        # Compiled, so that the arguments are copied: `advance` would give away their memory.
+        build = jax.vmap(self._continue) if state.key.ndim else self._continue
+        return jax.jit(build)(state, model)
 
     def advance(self, state: TrainState, until: int) -> tuple[TrainState, Progress]:
         """Make updates until there are `until`, at most `CHUNK`; stop before one that is not finite.
@@ -226,6 +220,17 @@ class Train:
     def _state_of(self, model: Model, key: Array) -> TrainState:
         optimizer = self.optimizer.init(model)  # pyright: ignore[reportArgumentType]
         return TrainState(model, optimizer, key, jnp.full((), self.start, jnp.int32))
+
+    def _continue(self, state: TrainState, model: Model) -> TrainState:
+        moments = dict(jax.tree.leaves_with_path(state.optimizer))
+
+        def inherited(path: Any, fresh: Array) -> Array:
+            moment = moments.get(path, fresh)
+            return moment if moment.shape == fresh.shape else fresh
+
+        fresh = self._state_of(model, state.key)
+        optimizer = jax.tree.map_with_path(inherited, fresh.optimizer)
+        return TrainState(model, optimizer, state.key, state.update)
 
     def _gradient(self, model: Model, batch: Batch, schedule: Schedule, *, key: Array) -> Any:
         """Loss and gradient of a batch, in chunks of tasks; each device of a mesh works on its shard."""
