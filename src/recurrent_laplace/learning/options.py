@@ -1,4 +1,4 @@
-"""Learning options: those of every objective, those of the regression bound, and those of recurrent PPO."""
+"""Learning options: those of every objective, and those of recurrent PPO."""
 
 import dataclasses
 from typing import Literal
@@ -32,6 +32,8 @@ class SharedOptions:
     """Weight of the KL between consecutive beliefs."""
     training_samples: int = 1
     """Samples of the belief in the loss; 0 evaluates the heads at its mean."""
+    predictive_floor: float = 0.0
+    """Lower bound of the predictive standard deviation (regression)."""
     kl_fraction: float = 1.0
     """Fraction of a batch's tasks whose covariances enter the logged KL of a Laplace posterior. Below 1, `kl`
     is an unbiased estimate, logged with its standard error; gradients stay the same."""
@@ -44,23 +46,11 @@ class SharedOptions:
             check_size(name, getattr(self, name), least=0)
         for name in ("learning_rate", "gradient_norm", "gradient_element"):
             check_number(name, getattr(self, name), above=0)
-        for name in ("weight_decay", "beta"):
+        for name in ("weight_decay", "beta", "predictive_floor"):
             check_number(name, getattr(self, name), least=0)
         check_number("kl_fraction", self.kl_fraction, above=0, most=1)
         if self.final_learning_rate is not None:
             check_number("final_learning_rate", self.final_learning_rate, least=0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RegressionOptions:
-    """Options of the regression bound; control ignores them."""
-
-    predictive_floor: float = 0.0
-    """Lower bound of the predictive standard deviation (regression)."""
-
-    def check(self) -> None:
-        """Refuse values that cannot be run."""
-        check_number("predictive_floor", self.predictive_floor, least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +105,7 @@ class ControlOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningConfig(ControlOptions, RegressionOptions, SharedOptions):
+class LearningConfig(ControlOptions, SharedOptions):
     """Learning options of all objectives, in one flat section: `[learning]` in TOML.
 
     Each option is explained by its docstring, which is also the help text of its flag.
@@ -128,7 +118,6 @@ class LearningConfig(ControlOptions, RegressionOptions, SharedOptions):
     def check(self) -> None:
         """Refuse values that cannot be run."""
         SharedOptions.check(self)
-        RegressionOptions.check(self)
         ControlOptions.check(self)
         if self.batch % self.minibatches:
             raise ValueError(
