@@ -22,6 +22,8 @@ START_SECONDS = 2.0
 """Start of a run whose programs were compiled before."""
 TRAINING_FRACTION = 0.6
 """Part of the time of compilation that the training program takes; the rest is that of the evaluation."""
+QUICK = 0.3
+"""Time of compilation without optimisation, relative to that with it."""
 
 Kind = str
 
@@ -50,10 +52,10 @@ class Forecast:
                 programs = _programs(job)
                 new = sum(fraction for name, fraction in programs.items() if name not in compiled)
                 compiled |= programs.keys()
-                self._compiles.setdefault(job.id, new)
+                self._compiles.setdefault(job.id, new * (QUICK if sweep.plan.quick_compile else 1.0))
                 if job.id not in started:
                     continue
-                measured = _update_seconds(sweep, job)
+                measured = update_seconds(sweep, job)
                 if measured is not None:
                     updates.setdefault(kind_of(job), []).append(measured)
                     estimated = estimate(job.run, job.test_tasks).update_seconds
@@ -121,7 +123,7 @@ def _programs(job: Job) -> dict[str, float]:
     return programs
 
 
-def _update_seconds(sweep: SweepDirectory, job: Job) -> float | None:
+def update_seconds(sweep: SweepDirectory, job: Job) -> float | None:
     """Measured time of an update; None if there is none."""
     directory = RunDirectory(sweep.runs / job.id, job.run)
     with contextlib.suppress(StorageError):
