@@ -230,8 +230,10 @@ def _train(
             count = len(next(iter(rows.values())))
             pace.made(count)
             if len(pace.paces) == FIRST_PACES:
-                session |= pace.times()  # For forecasts of sweeps, while the run goes on.
-                write_sessions(directory.provenance_path, sessions)
+                session |= pace.times()
+                # For forecasts of sweeps while the run goes on: no reason to stop it.
+                with contextlib.suppress(StorageError):
+                    write_sessions(directory.provenance_path, sessions)
             if count:
                 recorder.add(done + 1, rows)
                 for logger in loggers:
