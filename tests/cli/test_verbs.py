@@ -261,7 +261,7 @@ def test_help_of_train_has_every_field_with_its_docstring(task, command, monkeyp
     assert_explained(done.out, AgentConfig, LaplaceConfig, LearningConfig, RunOptions, TASKS[task])
     text = " ".join(done.out.split())
     assert "```" not in text  # Examples in docstrings are for those who write Python.
-    presets = "--preset {smoke,small,laptop,paper}"
+    presets = "--preset {smoke,small,laptop,reproduction,paper}"
     for flag in ("--task STR", presets, "--seed INT", "--seeds INT", KINDS):
         assert re.search(rf"{flag}( │)* [A-Z][a-z]+ ", text), flag
 

@@ -482,6 +482,22 @@ def test_predictive_stddev_has_a_floor():
     assert_close(prediction.variance, np.full(1, LEAST_STDDEV**2))
 
 
+def test_predictive_floor_is_added_to_the_softplus():
+    """In the loss and on test functions alike: both take the variance of the model."""
+    learning = rl.LearningConfig(predictive_floor=0.694)
+    small = rl.AgentConfig(hidden_size=3, features=2, embedding_sizes=(2,), head_sizes=(2,))
+    config = rl.Config(task=rl.Regression(), agent=small, learning=learning)
+    model = config.objective.make_model(jax.random.key(0))
+    for raw in (-1e3, 0.0, 2.0):
+        moved = eqx.tree_at(lambda m: m.raw_stddev, model, jnp.full(1, raw))
+        assert_close(moved.variance(), np.full(1, (np.logaddexp(0, raw) + 0.694) ** 2))
+        assert_close(
+            rl.with_posterior(moved, rl.LaplaceConfig(), key=jax.random.key(0)).variance(), moved.variance()
+        )
+    with pytest.raises(ValueError, match="predictive_floor must be"):
+        rl.LearningConfig(predictive_floor=-1.0).check()
+
+
 def test_log_prob_of_a_prediction_is_scipys():
     mean, y, stddev = numbers(4, 3), numbers(4, 3, seed=1), np.array([0.1, 1.0, 3.0])
     prediction = Prediction(mean, jnp.broadcast_to(stddev**2, mean.shape))

@@ -377,3 +377,16 @@ def test_redefined_class_keeps_its_name(registry):
 
     assert define() is not (again := define())
     assert encoding.REGISTERED["tests.Again"].cls is again
+
+
+def test_fields_with_a_default_may_be_absent(tmp_path):
+    """A regressor of version 0.1 has no lower bound of its predictive standard deviation."""
+    model = rl.Regressor.init(
+        rl.AgentConfig(hidden_size=3, features=2), rl.PointConfig(), key=jax.random.key(0)
+    )
+    rl.save(tmp_path / "new", model)
+    craft(tmp_path / "new", tmp_path / "old", lambda spec, _: spec["module"]["fields"].pop("least_stddev"))
+    assert eqx.tree_equal(rl.load(tmp_path / "old"), model)
+    craft(tmp_path / "new", tmp_path / "bad", lambda spec, _: spec["module"]["fields"].pop("raw_stddev"))
+    with pytest.raises(ValueError, match="a Regressor has"):
+        rl.load(tmp_path / "bad")

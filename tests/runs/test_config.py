@@ -251,6 +251,7 @@ def test_paper_preset_has_the_numbers_of_the_paper(task, steps, updates, posteri
         layer_norm=True,
         policy_input="task",
         reward_model=False,
+        initialization="flax",
     )
     assert config.posterior == OF_THE_PAPER[posterior]
 

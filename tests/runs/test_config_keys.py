@@ -39,14 +39,17 @@ def traced(function, *args):
 @functools.cache
 def program(config):
     """The initialisation, and one update, whose arguments have the shapes of the weights."""
-    model, initialized = model_of(config.task, config.agent, config.posterior)
+    model, initialized = model_of(
+        config.task, config.agent, config.posterior, config.learning.predictive_floor
+    )
     train = rl.make_train(config)
     return initialized, traced(train.update, jax.eval_shape(train.start_from, model, KEY))
 
 
 @functools.cache
-def model_of(task, agent, posterior):
-    train = rl.make_train(rl.Config(task=task, agent=agent, posterior=posterior))
+def model_of(task, agent, posterior, predictive_floor):
+    learning = rl.LearningConfig(predictive_floor=predictive_floor)
+    train = rl.make_train(rl.Config(task=task, agent=agent, posterior=posterior, learning=learning))
     return jax.eval_shape(train.make_model, KEY), traced(train.make_model, KEY)
 
 
@@ -202,6 +205,7 @@ WITHOUT_EFFECT = {
         },
     ),
     "reward weight without a reward model": (CONTROL, {}, {"reward_weight": 2.0}),
+    "predictive floor in control": (CONTROL, {}, {"predictive_floor": 0.5}),
     "updates without a schedule": (CONTROL, {}, {"updates": 20}),
     "policy input that the task has anyway": (CONTROL, {}, {"policy_input": "belief_and_observation"}),
 }
@@ -263,6 +267,7 @@ BAD = {
         "beta": -1.0,
         "training_samples": -1,
         "kl_fraction": 0.0,
+        "predictive_floor": -1.0,
         "acting_samples": -1,
         "acting_policy": "both",
         "discount": 1.1,

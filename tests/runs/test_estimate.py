@@ -46,6 +46,15 @@ def test_more_work_takes_more_time(more):
     assert estimate(more).seconds > estimate(BASE).seconds
 
 
+def test_more_test_tasks_take_more_time_and_disk():
+    for task in (rl.Gridworld(), rl.Regression()):
+        run = dataclasses.replace(BASE, config=dataclasses.replace(BASE.config, task=task))
+        few, many = estimate(run), estimate(run, 1024)
+        assert many.seconds > few.seconds
+        assert many.disk > few.disk
+        assert many.update_seconds == few.update_seconds
+
+
 def test_memory_and_disk_grow_with_seeds_and_sizes():
     seeds, wide = dataclasses.replace(BASE, seeds=4), changed(BASE, "agent", hidden_size=64)
     for more in (seeds, wide):

@@ -1,5 +1,6 @@
 """Run directories: their files, the commands that use them, and their numbers."""
 
+import dataclasses
 import json
 import pickletools
 import re
@@ -10,21 +11,31 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import polars as pl
 import pytest
 from support.runs import SIZES, arrays, copy_of_run
+from support.verbs import float32
 
-import recurrent_laplace
+import recurrent_laplace as rl
+from recurrent_laplace.files import seal
+from recurrent_laplace.runs.config import Parent, Run
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.evaluation import UPDATE, WEIGHTS, evaluate_missing, evaluation_is_current
+from recurrent_laplace.runs.models import load_optimizer_state
+from recurrent_laplace.runs.tables import read_about, write_table
 from recurrent_laplace.tasks import Gridworld
 from recurrent_laplace.tasks.held_out import test_keys as keys_of_test_tasks
 
 pytestmark = pytest.mark.usefixtures("programs")
 
 UPDATES = 8
+FRESH_ID = "gridworld-point-bcc571762012"
+"""Identity that version 0.1 gave to a fine-tune."""
 SNAPSHOTS = {4, 6, 8}
-TIMES = ("--updates", str(UPDATES), "--checkpoint-seconds", "0")
+TIMES = ("--updates", str(UPDATES), "--checkpoint-seconds", "0", "--final-learning-rate", "1e-4")
 REGRESSION = ("train", "--task", "regression", *SIZES, *TIMES)
-GRID = ("train", "--task", "gridworld", "--task.size", "3", *SIZES, *TIMES)
+GRID = ("train", "--task", "gridworld", "--task.size", "3", *SIZES, *TIMES, "--final-entropy-weight", "0")
 
 FILES = {"config.toml", "provenance.json", "metrics.parquet", "checkpoints", "log.txt", "status", ".lock"}
 LENGTHS = [0, 1, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 100, 200]
@@ -159,7 +170,7 @@ def test_provenance(regression, command):
     (session,) = json.loads((regression / "provenance.json").read_text())["sessions"]
     assert session.keys() >= {"command", "python", "platform", "processor", "cores", "devices", "xla_flags"}
     assert session["packages"].keys() >= {"recurrent-laplace", "jax", "jaxlib", "equinox", "optax", "numpy"}
-    assert session["packages"]["recurrent-laplace"] == recurrent_laplace.__version__
+    assert session["packages"]["recurrent-laplace"] == rl.__version__
     assert session["packages"]["jax"] == jax.__version__
     assert session["updates"] == UPDATES
     assert session["devices"]
@@ -181,7 +192,7 @@ def test_nothing_is_pickled(grid, regression):
         r"^\s*(import|from)\s+(pickle|cloudpickle|dill|joblib|shelve|marshal)\b|allow_pickle\s*=\s*True",
         re.MULTILINE,
     )
-    source = Path(recurrent_laplace.__file__).parent
+    source = Path(rl.__file__).parent
     found = [path.name for path in source.rglob("*.py") if forbidden.search(path.read_text())]
     # This file reads pickles of other libraries without executing anything in them: test_sb3_files.py.
     assert found == ["sb3_files.py"]
@@ -310,6 +321,43 @@ def test_evaluation_of_an_agent(tested, grid):
     assert table(tested["8"], "return")[:, -1].mean() > 0
 
 
+def test_evaluation_of_snapshots(grid, command):
+    half = command("evaluate", grid, "--snapshot", "0.5", "--tasks", "8")
+    assert half.path.name == "evaluation-update-4-8-tasks.parquet"
+    assert "evaluated at update 4 of 8" in half.out
+    assert read_about(half.path)[UPDATE] == "4"
+    last = command("evaluate", grid, "--snapshot", "1", "--tasks", "8").path
+    assert last.name == "evaluation-8-tasks.parquet"
+    assert not pl.read_parquet(last).equals(pl.read_parquet(half.path))
+    command("evaluate", grid, "--snapshot", "0.3").refused("has no snapshot 0.3; it has: 0.5, 0.75, 1")
+
+
+def test_train_evaluates_its_snapshots(grid, command):
+    done = command(*GRID, "--out", grid.parent, "--resume", "--evaluate-snapshots")
+    names = ["evaluation-update-4.parquet", "evaluation-update-6.parquet", "evaluation.parquet"]
+    assert [path.name for path in sorted(grid.glob("evaluation*"))] == names
+    assert [Path(line.split()[1]).name for line in done.out.splitlines() if line[:9] == "evaluated"] == names
+    again = command(*GRID, "--out", grid.parent, "--resume", "--evaluate-snapshots")
+    assert "evaluated" not in again.out
+
+
+def test_evaluations_of_other_tasks_or_weights_are_not_current(grid, command):
+    """Version 0.1 recorded no number of tasks: there were 128."""
+    directory = RunDirectory.open(grid)
+    with float32():
+        (path,) = evaluate_missing(directory, tasks=8)
+    assert path.name == "evaluation.parquet"
+    assert evaluation_is_current(directory, tasks=8)
+    assert not evaluation_is_current(directory)
+    assert not evaluation_is_current(directory, UPDATES // 2, tasks=8)
+    about = read_about(path)
+    write_table(path, pl.read_parquet(path), {UPDATE: about[UPDATE], WEIGHTS: about[WEIGHTS]})
+    assert evaluation_is_current(directory)
+    assert not evaluation_is_current(directory, tasks=8)
+    write_table(path, pl.read_parquet(path), {UPDATE: about[UPDATE], WEIGHTS: "0"})
+    assert not evaluation_is_current(directory)
+
+
 def test_evaluation_says_what_is_possible(grid, command):
     """The table has exact Bayes on the same tasks below the agent, and stores it beside the runs."""
     done = command("evaluate", grid, "--tasks", "8")
@@ -388,10 +436,48 @@ def test_posthoc_variational_has_a_fresh_head(grid, command, tmp_path):
     assert tomllib.loads((written.parent / "config.toml").read_text())["parent"]["snapshot"] == UPDATES // 2
 
 
-def test_finetune_takes_the_remaining_updates(regression, command):
-    tuned = command("finetune", regression, "--snapshot", "0.75").path
+@pytest.mark.parametrize("parent", ["grid", "several_seeds"])
+def test_finetune_as_the_same_posterior_is_the_parents_own_continuation(parent, request, command):
+    parent = request.getfixturevalue(parent)
+    tuned = command("finetune", parent, "--snapshot", "0.5").path
+    config = tomllib.loads((tuned / "config.toml").read_text())
+    half = UPDATES // 2
+    assert config["parent"] == {"run": parent.name, "snapshot": half, "start": half}
+    own, expected = arrays(tuned, UPDATES - half), arrays(parent, UPDATES)
+    assert own.keys() == expected.keys()
+    for name in own:
+        assert own[name].tobytes() == expected[name].tobytes(), name
+    metrics, parents = (pl.read_parquet(run / "metrics.parquet").drop("run") for run in (tuned, parent))
+    shifted = parents.filter(pl.col("update") > half).with_columns(pl.col("update") - half)
+    assert metrics.equals(shifted)
+    # Interrupted after 3 of its 4 updates and resumed, it is the same.
+    shutil.rmtree(tuned / "checkpoints" / str(UPDATES - half))
+    (tuned / "status").write_text("interrupted\n")
+    assert command("finetune", parent, "--snapshot", "0.5", "--resume").path == tuned
+    resumed = arrays(tuned, UPDATES - half)
+    assert all(resumed[name].tobytes() == own[name].tobytes() for name in own)
+
+
+def test_finetune_continues_the_moments_and_begins_those_of_new_parameters_at_zero(regression):
+    directory = RunDirectory.open(regression)
+    config = dataclasses.replace(directory.run.config, posterior=rl.VariationalConfig())
+    with float32():
+        state = load_optimizer_state(directory, UPDATES // 2)
+        model = rl.with_posterior(state.model, config.posterior, key=jax.random.key(0))
+        continued = rl.make_train(config, start=UPDATES // 2).continue_from(state, model)
+    assert int(continued.update) == UPDATES // 2
+    old = dict(jax.tree.leaves_with_path(state.optimizer))
+    new = dict(jax.tree.leaves_with_path(continued.optimizer))
+    added = new.keys() - old.keys()
+    assert {jax.tree_util.keystr(path).split(".")[-2] for path in added} == {"log_eigenvalue_head"}
+    assert not any(np.any(new[path]) for path in added)
+    for path, leaf in old.items():
+        np.testing.assert_array_equal(new[path], leaf)
+
+
+def test_finetune_with_a_fresh_optimizer(regression, command):
+    tuned = command("finetune", regression, "--snapshot", "0.75", "--fresh-optimizer").path
     assert tuned.parent == regression.parent
-    assert tuned != regression
     config = tomllib.loads((tuned / "config.toml").read_text())
     assert config["parent"] == {"run": regression.name, "snapshot": 6}
     assert config["learning"]["updates"] == 2
@@ -404,6 +490,28 @@ def test_finetune_takes_the_remaining_updates(regression, command):
     # Other tasks than the parent's and a fresh optimiser lead to other weights.
     assert weights(tuned, 2) != weights(regression, 8)
     assert (tuned / "status").read_text() == "finished\n"
+
+
+def test_finetune_of_a_parent_without_a_state_of_the_optimizer(regression, command):
+    checkpoint = regression / "checkpoints" / str(UPDATES // 2)
+    kept = {name: array for name, array in arrays(regression, UPDATES // 2).items() if name[:6] == "model."}
+    shutil.rmtree(checkpoint / "arrays")
+    ocp.PyTreeCheckpointer().save((checkpoint / "arrays").absolute(), kept)
+    (checkpoint / "SHA256SUMS").unlink()
+    seal(checkpoint)
+    command("finetune", regression).refused("no state of the optimiser at update 4", "--fresh-optimizer")
+    assert command("finetune", regression, "--fresh-optimizer").code == 0
+
+
+def test_identity_of_a_fresh_finetune_is_that_of_version_01():
+    parent = Parent(run="gridworld-point-0123456789ab", snapshot=4)
+    fresh = Run(config=rl.Config(), parent=parent)
+    assert fresh.id == FRESH_ID
+    assert "start" not in fresh.tables()["parent"]
+    continued = dataclasses.replace(fresh, parent=dataclasses.replace(parent, start=4))
+    assert continued.id != fresh.id
+    for run in (fresh, continued):
+        assert Run.from_toml(run.to_toml(), Path("config.toml")) == run
 
 
 @pytest.mark.parametrize("posterior", ["laplace", "variational"])

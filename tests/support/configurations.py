@@ -46,6 +46,7 @@ OTHER_VALUES = {
         "beta": 0.1,
         "training_samples": 5,
         "kl_fraction": 0.25,
+        "predictive_floor": 0.5,
         "acting_samples": 3,
         "acting_policy": "mixture",
         "discount": 0.99,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recurrent_laplace.runs.presets import load_sweep
+from recurrent_laplace.sweeps.looks import look_tables
 from recurrent_laplace.sweeps.plan import read_plan
 
 FILE = Path("sweep.toml")
@@ -89,9 +90,14 @@ def test_only_takes_ancestors_along_and_leaves_the_optional_out():
         whole.only(("posthock",))
 
 
+def first_look(scale):
+    tables, source = load_sweep(f"reproduce-{scale}")
+    return read_plan(look_tables(tables, 1), source).jobs
+
+
 @pytest.mark.slow
 def test_the_papers_grid_has_the_papers_counts():
-    jobs = read_plan(*load_sweep("reproduce-paper")).jobs
+    jobs = first_look("paper")
     for task in ("regression", "bandit", "gridworld"):
         counts = {}
         for kind in ("point", "variational", "laplace"):
@@ -107,12 +113,43 @@ def test_the_papers_grid_has_the_papers_counts():
     assert {job.run.seeds for job in jobs} == {5}
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "night"])
 def test_the_sweeps_that_ship_can_be_planned(scale):
-    jobs = read_plan(*load_sweep(f"reproduce-{scale}")).jobs
+    jobs = first_look(scale)
     assert {job.run.config.task.name for job in jobs} == {"regression", "bandit", "gridworld"}
     origins = {(job.parent is None, job.run.config.learning.updates == 0) for job in jobs}
     assert origins == {(True, False), (False, False), (False, True)}
+
+
+CONTINUED = """
+preset = "smoke"
+[[stage]]
+name = "rnn"
+seed = 3
+evaluate_snapshots = true
+[[stage]]
+name = "tuned"
+parent = "rnn"
+snapshots = [0.5]
+set.posterior.kind = "laplace"
+fresh_optimizer = {fresh}
+[[stage]]
+name = "tuned-again"
+parent = "tuned"
+snapshots = [0.75]
+[[stage]]
+name = "posthoc"
+parent = "rnn"
+set.learning.updates = 0
+"""
+
+
+def test_finetunes_continue_their_parents_unless_told_otherwise():
+    continued, fresh = (plan(CONTINUED.format(fresh=word)).jobs for word in ("false", "true"))
+    assert [job.run.start for job in continued] == [0, 4, 4 + 3, 0]
+    assert [job.run.start for job in fresh] == [0, 0, 3, 0]
+    assert {job.run.seed for job in continued} == {3}
+    assert [job.evaluate_snapshots for job in continued] == [True, False, False, False]
 
 
 def test_what_means_the_same_is_one_run():
@@ -147,6 +184,9 @@ BASE = '[[stage]]\nname = "a"\n'
         (BASE + "axes.task.name = ['gridword']", "task must be one of"),
         (BASE + "axes.task.size = [5]\nexclude = [{ task.size = 5 }]", "has no runs"),
         (BASE + "snapshots = [0.5]", "snapshots needs a parent"),
+        (BASE + "fresh_optimizer = true", "fresh_optimizer needs a parent"),
+        (BASE + "evaluate_snapshots = 1", "evaluate_snapshots must be true or false; got 1"),
+        (BASE + "test_tasks = 0", "test_tasks must be a whole number of at least 1"),
         (BASE + "seeds = 0", "seeds must be"),
         (BASE + "list = 3", "list must be a list; got 3"),
         (BASE + "exclude = 3", "exclude must be a list; got 3"),

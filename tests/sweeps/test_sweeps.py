@@ -294,7 +294,9 @@ def test_a_stale_evaluation_is_redone(sweep, tmp_path):
 def test_a_done_job_is_looked_at_once(sweep, tmp_path, monkeypatch):
     finished(sweep(SWEEP.format(updates=2)))
     looked = []
-    monkeypatch.setattr(sweeps, "evaluation_is_current", lambda directory: not looked.append(directory))
+    monkeypatch.setattr(
+        sweeps, "evaluation_is_current", lambda directory, *options: not looked.append(directory)
+    )
     directory = SweepDirectory.open(tmp_path / "out")
     for _ in range(3):
         assert {status.state for status in directory.statuses().values()} == {"done"}

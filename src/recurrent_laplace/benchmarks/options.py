@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from recurrent_laplace.benchmarks.variants import EVALUATED, METHODS, OPERATIONS, SCALED, VARIANTS, WINDOWED
 from recurrent_laplace.errors import check_choice, check_number, check_size
 
-Preset = Literal["smoke", "small", "laptop", "paper"]
+Preset = Literal["smoke", "small", "laptop", "reproduction", "paper"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

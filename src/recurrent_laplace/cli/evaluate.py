@@ -8,23 +8,27 @@ import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
+from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.early import peek, peek_run
 from recurrent_laplace.cli.parsing import parse, session, with_task
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.evaluation import evaluate_with_oracle, evaluated_update
+from recurrent_laplace.runs.models import find_snapshot
 from recurrent_laplace.runs.summary import summary_table
 from recurrent_laplace.tasks import check_task, make_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Evaluate the latest state of a run on fixed test tasks, and store the table in its directory."""
+    """Evaluate a state of a run on fixed test tasks, and store the table in its directory."""
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the run."""
     task: str
     """Task to evaluate on, the run's own by default; its parameters can be changed as well."""
+    snapshot: Annotated[float | None, unset("FLOAT")] = None
+    """Snapshot to evaluate, as a fraction of the updates: 0.5, 0.75 or 1; the newest state by default."""
     evaluation: Annotated[OmitArgPrefixes[EvaluationConfig], tyro.conf.arg(help="Options of evaluation.")]
 
 
@@ -44,9 +48,14 @@ def main(argv: list[str]) -> None:
         chosen.parameters.check()
         console = Console()
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
-            frame, written, exact = evaluate_with_oracle(directory, chosen.evaluation, chosen.parameters)
+            update = None if chosen.snapshot is None else find_snapshot(directory, chosen.snapshot)
+            frame, written, exact = evaluate_with_oracle(
+                directory, chosen.evaluation, chosen.parameters, update=update
+            )
     console.print(summary_table(frame, exact, console.width))
     updates, done = directory.run.config.learning.updates, evaluated_update(written)
-    if done < updates:
+    if update is not None:
+        print(f"evaluated at update {done} of {updates}")
+    elif done < updates:
         print(f"evaluated at update {done} of {updates}: the run is not finished")
     print(f"written: {written}")

@@ -19,12 +19,17 @@ from recurrent_laplace.runs.runner import RunOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """Fine-tune a snapshot of a run with another posterior and a fresh optimiser, as a new run."""
+    """Continue the training of a run from a snapshot with another posterior, as a new run.
+
+    Schedules, the state of the optimiser and the stream of tasks go on as the parent's would have.
+    """
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the parent run."""
     snapshot: float = 0.5
     """Snapshot to start from, as a fraction of the parent's updates: 0.5, 0.75 or 1."""
+    fresh_optimizer: bool = False
+    """Start schedules, the optimiser and the stream of tasks anew, as version 0.1 did."""
     options: Annotated[OmitArgPrefixes[RunOptions], EXECUTION]
     posterior: Any
     learning: Annotated[OmitArgPrefixes[LearningConfig], tyro.conf.arg(help="Options of learning.")]
@@ -57,6 +62,7 @@ def main(argv: list[str]) -> None:
             chosen.learning,
             unused=unused,
             snapshot=chosen.snapshot,
+            fresh_optimizer=chosen.fresh_optimizer,
             options=chosen.options,
         )
     print(f"finished: {directory.path}")

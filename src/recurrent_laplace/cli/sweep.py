@@ -1,6 +1,7 @@
 """`sweep`: many runs from one file."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,11 @@ from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.files import read_text
 from recurrent_laplace.posterior.cost import format_bytes
 from recurrent_laplace.runs.display import format_seconds
-from recurrent_laplace.runs.estimate import Estimate, estimate
+from recurrent_laplace.runs.estimate import estimate
 from recurrent_laplace.runs.toml import parse_toml
 from recurrent_laplace.sweeps.directory import SweepDirectory, counts, describe, failures
+from recurrent_laplace.sweeps.forecast import Forecast
+from recurrent_laplace.sweeps.plan import Job
 from recurrent_laplace.sweeps.sweeper import run_sweep
 
 
@@ -74,7 +77,9 @@ def print_status(directory: SweepDirectory) -> None:
     statuses = directory.statuses()
     print(", ".join(f"{count} {word}" for word, count in counts(statuses).items()))
     done = [job for job in directory.plan.jobs if statuses[job.id].state == "done"]
-    took = [(directory.leases.entry(job.id).seconds, estimate(job.run).seconds) for job in done]
+    took = [
+        (directory.leases.entry(job.id).seconds, estimate(job.run, job.test_tasks).seconds) for job in done
+    ]
     if took := [pair for pair in took if pair[0]]:
         measured, estimated = (sum(seconds) / 3600 for seconds in zip(*took, strict=True))
         print(f"{len(took)} runs took {measured:.3g} worker-hours; estimate: {estimated:.3g} on two cores")
@@ -84,35 +89,53 @@ def print_status(directory: SweepDirectory) -> None:
             print(f"{status.state}: {job.id} ({describe(job)}) {status.message}".rstrip())
 
 
-def print_estimates(directory: SweepDirectory) -> None:
+def print_estimates(directory: SweepDirectory, measured: Sequence[SweepDirectory] = ()) -> None:
     """Print the estimated cost of every run, and the totals."""
-    table = Table("stage", "run", "time", "memory", "disk", title="estimates, within a factor of three")
+    forecast = Forecast([*measured, directory])
+    table = Table("stage", "run", "time", "memory", "disk", title=_about(forecast))
     for column in table.columns[2:]:
         column.justify = "right"
     for job in directory.plan.jobs:
-        cost = estimate(job.run)
-        words = [format_seconds(cost.seconds), format_bytes(cost.memory), format_bytes(cost.disk)]
+        cost = estimate(job.run, job.test_tasks)
+        words = [format_seconds(forecast.seconds(job)), format_bytes(cost.memory), format_bytes(cost.disk)]
         table.add_row(job.stage, describe(job), *words)
     Console().print(table)
-    print_total(directory)
+    print_total(directory, measured)
 
 
-def print_total(directory: SweepDirectory) -> None:
+def print_total(directory: SweepDirectory, measured: Sequence[SweepDirectory] = ()) -> None:
     """Print the estimated cost per stage, and of all runs."""
-    table = Table("stage", "runs", "hours", "largest memory", "disk", title="on two cores, by stage")
+    forecast = Forecast([*measured, directory])
+    unit = "worker-hours" if forecast.measured else "hours"
+    table = Table("stage", "runs", unit, "largest memory", "disk", title=_about(forecast))
     for column in table.columns[1:]:
         column.justify = "right"
-    stages: dict[str, list[Estimate]] = {}
+    stages: dict[str, list[Job]] = {}
     for job in directory.plan.jobs:
-        stages.setdefault(job.stage, []).append(estimate(job.run))
-    for stage, costs in stages.items():
-        hours = sum(cost.seconds for cost in costs) / 3600
-        memory, disk = max(cost.memory for cost in costs), sum(cost.disk for cost in costs)
-        table.add_row(stage, str(len(costs)), f"{hours:.1f}", format_bytes(memory), format_bytes(disk))
+        stages.setdefault(job.stage, []).append(job)
+    for stage, jobs in stages.items():
+        hours = sum(map(forecast.seconds, jobs)) / 3600
+        memory, disk = _memory(jobs), _disk(jobs)
+        table.add_row(stage, str(len(jobs)), f"{hours:.1f}", format_bytes(memory), format_bytes(disk))
     Console().print(table)
-    costs = [cost for stage in stages.values() for cost in stage]
+    jobs = directory.plan.jobs
+    seconds = sum(map(forecast.seconds, jobs))
+    where = "of one worker" if forecast.measured else "on two cores"
     print(
-        f"{len(costs)} runs: about {format_seconds(sum(cost.seconds for cost in costs))} on two cores, "
-        f"{format_bytes(max(cost.memory for cost in costs))} of memory for the largest, "
-        f"{format_bytes(sum(cost.disk for cost in costs))} on disk."
+        f"{len(jobs)} runs: about {format_seconds(seconds)} {where}, "
+        f"{format_bytes(_memory(jobs))} of memory for the largest, {format_bytes(_disk(jobs))} on disk."
     )
+
+
+def _about(forecast: Forecast) -> str:
+    if forecast.measured:
+        return f"time of one worker, corrected by {forecast.measured} kinds of runs that were measured"
+    return "estimates on two cores, within a factor of three"
+
+
+def _memory(jobs: Sequence[Job]) -> int:
+    return max(estimate(job.run, job.test_tasks).memory for job in jobs)
+
+
+def _disk(jobs: Sequence[Job]) -> int:
+    return sum(estimate(job.run, job.test_tasks).disk for job in jobs)

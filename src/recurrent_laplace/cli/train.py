@@ -16,6 +16,7 @@ from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.machine.processes import Hosts, joined
 from recurrent_laplace.models import AgentConfig
 from recurrent_laplace.runs.config import Run
+from recurrent_laplace.runs.evaluation import evaluate_missing
 from recurrent_laplace.runs.presets import PRESETS
 from recurrent_laplace.runs.runner import RunOptions, follow_run, train_run
 
@@ -29,14 +30,17 @@ class Train:
 
     task: str
     """Name of the task; `recurrent-laplace tasks` lists them."""
-    preset: Literal["smoke", "small", "laptop", "paper"]
-    """Source of the defaults: seconds, a minute, or minutes on two cores, or the paper's values."""
+    preset: Literal["smoke", "small", "laptop", "reproduction", "paper"]
+    """Source of the defaults: seconds, a minute, or minutes on two cores, those of `reproduce`, or the
+    paper's values."""
     config: Annotated[Path | None, unset("FILE.toml")]
     """TOML file with values, such as the config.toml of a run, which gives the same run."""
     seed: int = 0
     """First seed."""
     seeds: int = 1
     """Number of seeds, trained in one program: seed, seed + 1, ..."""
+    evaluate_snapshots: bool = False
+    """Evaluate the states at 1/2, 3/4 and the end of training, when it has ended."""
     options: Annotated[OmitArgPrefixes[RunOptions], EXECUTION]
     hosts: Annotated[OmitArgPrefixes[Hosts], tyro.conf.arg(name="multi-process")]
     agent: Annotated[OmitArgPrefixes[AgentConfig], tyro.conf.arg(help="Architecture of the network.")]
@@ -87,5 +91,8 @@ def main(argv: list[str]) -> None:
                 follow_run(run, chosen.options, group=group)
                 return
             directory = train_run(run, chosen.options, group=group)
+        if chosen.evaluate_snapshots:
+            for path in evaluate_missing(directory, with_snapshots=True):
+                print(f"evaluated: {path}")
     print(f"finished: {directory.path}")
     print(f"next: recurrent-laplace evaluate {directory.path}")

@@ -32,6 +32,8 @@ class SharedOptions:
     """Weight of the KL between consecutive beliefs."""
     training_samples: int = 1
     """Samples of the belief in the loss; 0 evaluates the heads at its mean."""
+    predictive_floor: float = 0.0
+    """Lower bound of the predictive standard deviation (regression)."""
     kl_fraction: float = 1.0
     """Fraction of a batch's tasks whose covariances enter the logged KL of a Laplace posterior. Below 1, `kl`
     is an unbiased estimate, logged with its standard error; gradients stay the same."""
@@ -44,7 +46,7 @@ class SharedOptions:
             check_size(name, getattr(self, name), least=0)
         for name in ("learning_rate", "gradient_norm", "gradient_element"):
             check_number(name, getattr(self, name), above=0)
-        for name in ("weight_decay", "beta"):
+        for name in ("weight_decay", "beta", "predictive_floor"):
             check_number(name, getattr(self, name), least=0)
         check_number("kl_fraction", self.kl_fraction, above=0, most=1)
         if self.final_learning_rate is not None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from recurrent_laplace.chunks import largest_divisor
 from recurrent_laplace.deprecations import renamed_argument
-from recurrent_laplace.errors import check_shape
+from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.learning.beliefs import sampling_noise, with_standard_error
 from recurrent_laplace.learning.config import Config
 from recurrent_laplace.learning.objectives.base import Batch, Learned, Model, Schedule
@@ -100,6 +100,7 @@ class Train:
       everything else. Random numbers do not depend on the mesh: results agree up to the order of sums.
     - `sharded`: `"tasks"`, or `"seeds"` for a shard of the seeds on each device. Seeds need no communication,
       so prefer them where there are enough.
+    - `start`: updates made before this training, whose schedules and stream of tasks it continues.
 
     ```python
     learning = rl.LearningConfig(updates=3, batch=8, steps=10)
@@ -109,9 +110,14 @@ class Train:
     """
 
     @renamed_argument("shared", "sharded")
-    def __init__(self, config: Config, *, mesh: Mesh | None = None, sharded: ShardedAxis = "tasks"):
+    def __init__(
+        self, config: Config, *, mesh: Mesh | None = None, sharded: ShardedAxis = "tasks", start: int = 0
+    ):
         config.check()
+        check_size("start", start, least=0)
         self.config = config
+        self.start = start
+        self.end = start + config.learning.updates
         self.objective = config.objective
         self.mesh = mesh = checked_mesh(mesh)
         self._shards_seeds = mesh is not None and sharded == "seeds"
@@ -142,14 +148,23 @@ class Train:
         build = jax.vmap(self._state_of) if key.ndim else self._state_of
         return jax.jit(build)(model, key)
 
+    def continue_from(self, state: TrainState, model: Model) -> TrainState:
+        """State that continues the training of `state` with another model.
+
+        Moments of parameters that the model of `state` lacks are zero.
+        """
+        # Compiled, so that the arguments are copied: `advance` would give away their memory.
+        build = jax.vmap(self._continue) if state.key.ndim else self._continue
+        return jax.jit(build)(state, model)
+
     def advance(self, state: TrainState, until: int) -> tuple[TrainState, Progress]:
         """Make updates until there are `until`, at most `CHUNK`; stop before one that is not finite.
 
-        The state is donated: its memory is reused.
+        `until` includes the `start` updates made before. The state is donated: its memory is reused.
         """
         # The length of the whole training is an argument of the compiled program: a fine-tune of half
         # the length is the same program.
-        state, progress = self._advance(self.place(state), until, self.config.learning.updates)
+        state, progress = self._advance(self.place(state), until, self.end)
         return state, Progress(*progress)
 
     def place(self, state: TrainState) -> TrainState:
@@ -165,7 +180,7 @@ class Train:
 
         Compiled, it takes a state, the number of updates to stop at, and the number of all updates.
         """
-        return self._advance.lower(state, 0, self.config.learning.updates)
+        return self._advance.lower(state, 0, self.end)
 
     def __call__(self, key: Array) -> tuple[TrainState, dict[str, Float[Array, "U"]]]:
         """Train from the first update to the last; pure, for use under `jit` and `vmap`."""
@@ -185,7 +200,7 @@ class Train:
 
         `updates` is the number of all updates, for schedules.
         """
-        updates = self.config.learning.updates if updates is None else updates
+        updates = self.end if updates is None else updates
         key_data, key_learn = jax.random.split(jax.random.fold_in(state.key, state.update))
         schedule = Schedule(state.update, updates)
         batch = self.objective.gather(state.model, mesh=self._task_mesh, key=key_data)
@@ -204,7 +219,18 @@ class Train:
 
     def _state_of(self, model: Model, key: Array) -> TrainState:
         optimizer = self.optimizer.init(model)  # pyright: ignore[reportArgumentType]
-        return TrainState(model, optimizer, key, jnp.zeros((), jnp.int32))
+        return TrainState(model, optimizer, key, jnp.full((), self.start, jnp.int32))
+
+    def _continue(self, state: TrainState, model: Model) -> TrainState:
+        moments = dict(jax.tree.leaves_with_path(state.optimizer))
+
+        def inherited(path: Any, fresh: Array) -> Array:
+            moment = moments.get(path, fresh)
+            return moment if moment.shape == fresh.shape else fresh
+
+        fresh = self._state_of(model, state.key)
+        optimizer = jax.tree.map_with_path(inherited, fresh.optimizer)
+        return TrainState(model, optimizer, state.key, state.update)
 
     def _gradient(self, model: Model, batch: Batch, schedule: Schedule, *, key: Array) -> Any:
         """Loss and gradient of a batch, in chunks of tasks; each device of a mesh works on its shard."""
@@ -302,13 +328,16 @@ def _mean_of_chunks(leaf: Array) -> Array:
 
 
 @renamed_argument("shared", "sharded")
-def make_train(config: Config, *, mesh: Mesh | None = None, sharded: ShardedAxis = "tasks") -> Train:
+def make_train(
+    config: Config, *, mesh: Mesh | None = None, sharded: ShardedAxis = "tasks", start: int = 0
+) -> Train:
     """Make the training of a configuration: a pure function of a key.
 
     **Arguments:**
 
     - `config`: the configuration.
     - `mesh`, `sharded`: devices, and what is sharded over them, as for `rl.Train`.
+    - `start`: updates made before this training, if it continues another.
 
     ```python
     learning = rl.LearningConfig(updates=3, batch=8, steps=10)
@@ -317,4 +346,4 @@ def make_train(config: Config, *, mesh: Mesh | None = None, sharded: ShardedAxis
     metrics["return"]  # (3,)
     ```
     """
-    return Train(config, mesh=mesh, sharded=sharded)
+    return Train(config, mesh=mesh, sharded=sharded, start=start)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from recurrent_laplace.errors import check_number
 from recurrent_laplace.models.config import AgentConfig
 from recurrent_laplace.models.initialization import flax_initialized
 from recurrent_laplace.models.layers import Embedder, Head
@@ -15,7 +16,7 @@ from recurrent_laplace.models.posterior_config import AbstractPosteriorConfig
 from recurrent_laplace.posterior import AbstractPosterior
 
 LEAST_STDDEV = 1e-3
-"""Lower bound of the predictive standard deviation."""
+"""Default lower bound of the predictive standard deviation."""
 
 
 class Prediction(eqx.Module):
@@ -50,6 +51,7 @@ class Regressor(eqx.Module):
     - `posterior`: posterior over the features of the memory, which it contains.
     - `prediction_head`: head of the predicted mean.
     - `raw_stddev`: predictive standard deviation of each output before the softplus, `(Y,)`.
+    - `least_stddev`: lower bound of the predictive standard deviation, added to the softplus.
 
     ```python
     model = rl.Regressor.init(rl.AgentConfig(), rl.LaplaceConfig(), key=jax.random.key(0))
@@ -64,6 +66,10 @@ class Regressor(eqx.Module):
     posterior: AbstractPosterior
     prediction_head: Head
     raw_stddev: Float[Array, " Y"]
+    least_stddev: float = eqx.field(static=True, default=LEAST_STDDEV)
+
+    def __check_init__(self):
+        check_number("least_stddev", self.least_stddev, above=0)
 
     @classmethod
     def init(
@@ -73,6 +79,7 @@ class Regressor(eqx.Module):
         *,
         input_size: int = 1,
         output_size: int = 1,
+        least_stddev: float = LEAST_STDDEV,
         key: Array,
     ) -> "Regressor":
         """Initialise a regressor.
@@ -82,6 +89,7 @@ class Regressor(eqx.Module):
         - `config`: sizes of the network.
         - `posterior`: configuration of the posterior on its memory.
         - `input_size`, `output_size`: lengths of an input and of an output.
+        - `least_stddev`: lower bound of the predictive standard deviation.
         - `key`: random key for the initial weights.
         """
         keys = iter(jax.random.split(key, 5))
@@ -103,6 +111,7 @@ class Regressor(eqx.Module):
                 key=next(keys),
             ),
             jnp.zeros(output_size),
+            least_stddev,
         )
         if config.initialization == "pytorch":
             return model
@@ -119,4 +128,4 @@ class Regressor(eqx.Module):
 
     def variance(self) -> Float[Array, " Y"]:
         """Variance of each output around its mean."""
-        return (jax.nn.softplus(self.raw_stddev) + LEAST_STDDEV) ** 2
+        return (jax.nn.softplus(self.raw_stddev) + self.least_stddev) ** 2

@@ -148,10 +148,13 @@ def decode(spec: Any, tensors: dict[str, np.ndarray], depth: int = 0) -> Any:
                     f"rl.load, import the module that calls rl.register_serializable({shown(name)}) on it."
                 )
             names = {field.name for field in dataclasses.fields(REGISTERED[name].cls)}
-            if set(specs) != names:
+            # Files from before a field was added lack it.
+            defaults = _defaults(REGISTERED[name].cls)
+            if not names - defaults.keys() <= set(specs) <= names:
                 found = ", ".join(sorted(specs))
                 raise ValueError(f"a {name} has {', '.join(sorted(names))}, not {shown(found)}")
-            return _make(name, {key: decode(value, tensors, depth + 1) for key, value in specs.items()})
+            fields = {key: decode(value, tensors, depth + 1) for key, value in specs.items()}
+            return _make(name, defaults | fields)
     raise ValueError(f"no such class or value: {shown(spec)}")
 
 
@@ -170,6 +173,12 @@ def _make(name: str, fields: dict[str, Any]) -> Any:
     if check is not None:
         check(instance)
     return instance
+
+
+def _defaults(cls: type) -> dict[str, Any]:
+    """Default values of the fields of a class that have one."""
+    fields = dataclasses.fields(cls)
+    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
 
 
 def _annotation(cls: type, field: dataclasses.Field) -> Any:

@@ -107,13 +107,20 @@ class Checkpoints:
         if not label.startswith(self._label(update)):
             first = label.partition("\n")[0]
             raise StorageError(f"{folder} is of another run, or of another update: {first}.")
+        arrays = {name: array for name, array in self._read(folder).items() if name.startswith(prefix)}
+        return _restore(like, arrays, folder)
+
+    def has(self, update: int, prefix: str) -> bool:
+        """Whether a stored state has arrays whose names start with `prefix`."""
+        return any(name.startswith(prefix) for name in self._read(self.folder / str(update)))
+
+    def _read(self, folder: Path) -> dict[str, Any]:
+        """Named arrays of a state."""
         try:
             with _quiet():
-                arrays = self._orbax.restore((folder / ARRAYS).absolute())
+                return self._orbax.restore((folder / ARRAYS).absolute())
         except Exception as problem:
             raise StorageError(f"cannot read {folder}: {_reason(problem)}.") from problem
-        arrays = {name: array for name, array in arrays.items() if name.startswith(prefix)}
-        return _restore(like, arrays, folder)
 
     def weights_digest(self, update: int) -> str | None:
         """Checksum of a state's weights; None for states of version 0.1, which have none."""

@@ -26,6 +26,7 @@ ADDED_LATER = {
     ("posterior", "temperature"): 1.0,
     ("learning", "lookup"): True,
     ("learning", "kl_fraction"): 1.0,
+    ("learning", "predictive_floor"): 0.0,
     ("agent", "initialization"): "pytorch",
 }
 """Keys added after version 0.1 and their defaults, which are left out of a run's identity."""
@@ -44,6 +45,13 @@ class Parent:
     """Identity of the parent run."""
     snapshot: int
     """Number of updates of the parent's checkpoint."""
+    start: int = 0
+    """Updates before the first of this run, whose schedules, optimiser state and stream of tasks continue; 0
+    if all of them are fresh."""
+
+    def table(self) -> Tables:
+        """Table `[parent]` as it is stored and hashed; as in version 0.1, without `start` if all is fresh."""
+        return {name: value for name, value in _fields(self).items() if (name, value) != ("start", 0)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,6 +109,11 @@ class Run:
             self.requested_posterior.check()
 
     @property
+    def start(self) -> int:
+        """Updates before the first of this run, in runs whose training it continues."""
+        return 0 if self.parent is None else self.parent.start
+
+    @property
     def requested_posterior(self) -> AbstractPosteriorConfig:
         """The posterior before calibration."""
         before = {} if self.calibration is None else self.calibration.before
@@ -121,7 +134,7 @@ class Run:
         """TOML tables of the run."""
         tables: Tables = {"schema": SCHEMA, "seed": self.seed, "seeds": self.seeds}
         if self.parent is not None:
-            tables["parent"] = dataclasses.asdict(self.parent)
+            tables["parent"] = self.parent.table()
         if self.calibration is not None:
             tables["calibration"] = {"tasks": self.calibration.tasks, "by": self.calibration.by}
             tables["calibration"] |= self.calibration.before
@@ -144,6 +157,8 @@ class Run:
         try:
             seed, seeds = tables.pop("seed"), tables.pop("seeds")
             parent = Parent(**tables.pop("parent")) if "parent" in tables else None
+            if parent is not None:
+                check_size("start of [parent]", parent.start, least=0)
             calibration = tables.pop("calibration", None)
             if calibration is not None:
                 calibration = Calibrated(**_values(Calibrated, calibration))

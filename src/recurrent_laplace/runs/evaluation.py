@@ -11,6 +11,7 @@ from recurrent_laplace.evaluation import EvaluationConfig, evaluate
 from recurrent_laplace.evaluation.evaluate import TEST_TASKS, check_fit
 from recurrent_laplace.files import DamagedError
 from recurrent_laplace.models import Agent, Regressor
+from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.models import load_weights, per_seed
 from recurrent_laplace.runs.oracles import oracle_table
@@ -21,10 +22,12 @@ from recurrent_laplace.tasks.held_out import LENGTHS
 
 UPDATE, WEIGHTS = "recurrent-laplace.update", "recurrent-laplace.weights"
 """Metadata keys of an evaluation: the update and the checksum of the weights."""
+TASKS = "recurrent-laplace.tasks"
+"""Metadata key of an evaluation: the number of test tasks."""
 
 
-class NewestModels(NamedTuple):
-    """The newest models of a run, one for each seed."""
+class StoredModels(NamedTuple):
+    """Models of a run at a stored update, one for each seed."""
 
     update: int
     weights: str | None
@@ -32,31 +35,55 @@ class NewestModels(NamedTuple):
 
 
 def evaluate_run(
-    directory: RunDirectory, config: EvaluationConfig, task: AbstractTask | None = None
+    directory: RunDirectory,
+    config: EvaluationConfig,
+    task: AbstractTask | None = None,
+    *,
+    update: int | None = None,
+    usual_tasks: int = TEST_TASKS,
 ) -> tuple[pl.DataFrame, Path]:
-    """Evaluate the newest checkpoint of a run, and store the table in its directory.
+    """Evaluate a stored update of a run, the newest by default, and store the table in its directory.
 
-    Options other than the default have a file of their own, such as `evaluation-greedy.parquet`.
+    Options other than the default have a file of their own, such as `evaluation-greedy.parquet`, and so have
+    updates before the end of training: `evaluation-update-150.parquet`. Other numbers of tasks than
+    `usual_tasks` are in the name, too.
     """
     config.check()
     task = task or directory.run.config.task
     require_evaluation_memory(directory.run, task, config.tasks)
-    return _evaluate(directory, _newest_models(directory), config, task)
+    return _evaluate(directory, _models(directory, update), config, task, update, usual_tasks)
+
+
+def evaluate_missing(
+    directory: RunDirectory, *, tasks: int = TEST_TASKS, with_snapshots: bool = False
+) -> list[Path]:
+    """Evaluate a run, and its snapshots on demand, unless intact tables of these weights and tasks exist."""
+    config = EvaluationConfig(tasks=tasks)
+    updates = directory.checkpoints.updates() if with_snapshots else [None]
+    return [
+        evaluate_run(directory, config, update=update, usual_tasks=tasks)[1]
+        for update in updates
+        if not evaluation_is_current(directory, update, tasks)
+    ]
 
 
 def evaluate_with_oracle(
-    directory: RunDirectory, config: EvaluationConfig, task: AbstractTask | None = None
+    directory: RunDirectory,
+    config: EvaluationConfig,
+    task: AbstractTask | None = None,
+    *,
+    update: int | None = None,
 ) -> tuple[pl.DataFrame, Path, pl.DataFrame]:
     """Run `evaluate_run` and, in another thread, the exact-Bayes references on the same tasks."""
     config.check()
     task = task or directory.run.config.task
     require_evaluation_memory(directory.run, task, config.tasks)
     # Models that do not fit the task are refused before any file is written.
-    newest = _newest_models(directory)
-    check_fit(newest.models[0], task)
+    stored = _models(directory, update)
+    check_fit(stored.models[0], task)
     with ThreadPoolExecutor(max_workers=1) as pool:
         exact = pool.submit(oracle_table, directory.folder, task, tasks=config.tasks)
-        return *_evaluate(directory, newest, config, task), exact.result()
+        return *_evaluate(directory, stored, config, task, update, TEST_TASKS), exact.result()
 
 
 def evaluated_update(path: Path) -> int:
@@ -64,10 +91,20 @@ def evaluated_update(path: Path) -> int:
     return int(read_about(path)[UPDATE])
 
 
-def evaluation_is_current(directory: RunDirectory) -> bool:
-    """Whether an intact evaluation of the newest weights exists."""
+def evaluation_is_current(
+    directory: RunDirectory, update: int | None = None, tasks: int = TEST_TASKS
+) -> bool:
+    """Whether an intact evaluation of these weights on these tasks exists; the newest weights by default."""
+    run = directory.run
+    path = directory.path / _file_name(run, run.config.task, EvaluationConfig(), update, TEST_TASKS)
     try:
-        return directory.evaluation_path.is_file() and stale_evaluation(directory) is None
+        about = read_about(path) if path.is_file() else None
+        if about is None or about.get(TASKS, str(TEST_TASKS)) != str(tasks):
+            return False
+        if update is None or update == run.config.learning.updates:
+            return stale_evaluation(directory) is None
+        weights = directory.checkpoints.weights_digest(update)
+        return weights is None or about.get(WEIGHTS, weights) == weights
     except DamagedError:
         return False
 
@@ -91,14 +128,19 @@ def stale_evaluation(directory: RunDirectory) -> str | None:
     return None
 
 
-def _newest_models(directory: RunDirectory) -> NewestModels:
-    update = directory.newest_update()
+def _models(directory: RunDirectory, update: int | None) -> StoredModels:
+    update = directory.newest_update() if update is None else update
     models = per_seed(load_weights(directory, update), directory.run)
-    return NewestModels(update, directory.checkpoints.weights_digest(update), models)
+    return StoredModels(update, directory.checkpoints.weights_digest(update), models)
 
 
 def _evaluate(
-    directory: RunDirectory, newest: NewestModels, config: EvaluationConfig, task: AbstractTask
+    directory: RunDirectory,
+    stored: StoredModels,
+    config: EvaluationConfig,
+    task: AbstractTask,
+    update: int | None,
+    usual_tasks: int,
 ) -> tuple[pl.DataFrame, Path]:
     run = directory.run
     frames = [
@@ -109,17 +151,21 @@ def _evaluate(
             LENGTHS,
             evaluate(model, task, run.config.learning, config),
         )
-        for index, model in enumerate(newest.models)
+        for index, model in enumerate(stored.models)
     ]
     frame = pl.concat(frames)
-    path = directory.path / f"{_file_name(run.config.task, task, config)}.parquet"
-    about = {UPDATE: str(newest.update)}
-    write_table(path, frame, about if newest.weights is None else about | {WEIGHTS: newest.weights})
+    path = directory.path / _file_name(run, task, config, update, usual_tasks)
+    about = {UPDATE: str(stored.update), TASKS: str(config.tasks)}
+    write_table(path, frame, about if stored.weights is None else about | {WEIGHTS: stored.weights})
     return frame, path
 
 
-def _file_name(own: AbstractTask, task: AbstractTask, config: EvaluationConfig) -> str:
-    parts = ["evaluation"]
+def _file_name(
+    run: Run, task: AbstractTask, config: EvaluationConfig, update: int | None, usual_tasks: int
+) -> str:
+    own, parts = run.config.task, ["evaluation"]
+    if update not in (None, run.config.learning.updates):
+        parts.append(f"update-{update}")
     if task != own:
         changed = [
             f"{field.name}-{getattr(task, field.name)}"
@@ -127,8 +173,8 @@ def _file_name(own: AbstractTask, task: AbstractTask, config: EvaluationConfig) 
             if type(task) is not type(own) or getattr(task, field.name) != getattr(own, field.name)
         ]
         parts += [task.name] * (type(task) is not type(own)) + changed
-    if config.tasks != TEST_TASKS:
+    if config.tasks != usual_tasks:
         parts.append(f"{config.tasks}-tasks")
     if config.greedy:
         parts.append("greedy")
-    return "-".join(parts)
+    return f"{'-'.join(parts)}.parquet"

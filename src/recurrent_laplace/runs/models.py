@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from recurrent_laplace.files import DamagedError, StorageError
-from recurrent_laplace.learning import Train, TrainState
+from recurrent_laplace.learning import Train, TrainState, make_train
 from recurrent_laplace.models import Agent, Regressor
 from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.directory import RunDirectory
@@ -29,6 +29,16 @@ def load_state(directory: RunDirectory, update: int, train: Train) -> TrainState
     """Training state of a run at a stored update."""
     like = jax.eval_shape(train.init, seed_keys(directory.run))
     return directory.checkpoints.load(update, like)
+
+
+def load_optimizer_state(directory: RunDirectory, update: int) -> TrainState:
+    """Training state of a run whose optimiser is to be continued."""
+    if not directory.checkpoints.has(update, "optimizer."):
+        raise StorageError(
+            f"{directory.path} has no state of the optimiser at update {update}: fine-tune with a fresh one "
+            "(--fresh-optimizer, or fresh_optimizer = true in the stage of a sweep)."
+        )
+    return load_state(directory, update, make_train(directory.run.config))
 
 
 def load_weights(directory: RunDirectory, update: int) -> Agent | Regressor:

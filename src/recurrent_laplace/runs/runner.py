@@ -42,6 +42,9 @@ CALL_SECONDS = 1.0
 COMPILATION = "compilation"
 """Name of the thread that compiles while the state is initialised."""
 
+FIRST_PACES = 3
+"""Compiled calls after which the time of an update is stored for the first time."""
+
 
 class TrainingFailedError(Exception):
     """A quantity was not finite; the message names it and the update."""
@@ -112,7 +115,7 @@ def _prepare(run: Run, options: RunOptions, group: Group) -> Train:
     options.check()
     require_training_memory(run, group.size)
     mesh, sharded = choose_mesh(options.devices, run.seeds)
-    return make_train(run.config, mesh=mesh, sharded=sharded)
+    return make_train(run.config, mesh=mesh, sharded=sharded, start=run.start)
 
 
 def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, group: Group) -> RunDirectory:
@@ -130,7 +133,7 @@ def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, 
         write_sessions(directory.provenance_path, sessions)
         directory.set_status("running")
         try:
-            _train(directory, options, train, state, history, loggers, session, group, compilation)
+            _train(directory, options, train, state, history, loggers, sessions, group, compilation)
         except (TrainingFailedError, InterruptedRunError, LostProcessError) as end:
             directory.log(str(end))
             failed = isinstance(end, TrainingFailedError)
@@ -196,16 +199,16 @@ def _train(
     state: TrainState,
     history: pl.DataFrame,
     loggers: Sequence[Any],
-    session: dict[str, Any],
+    sessions: list[dict[str, Any]],
     group: Group,
     compilation: threading.Thread | None,
 ) -> None:
     run = directory.run
     updates = run.config.learning.updates
-    done = _updates_of(state)
+    done = _updates_of(state) - run.start
     directory.log(f"begins at update {done} of {updates}" if done else f"begins: {updates} updates")
 
-    recorder = _Recorder(directory, history)
+    recorder, session = _Recorder(directory, history), sessions[-1]
     if done == updates:  # A post-hoc run has no updates.
         recorder.store(done, state)
         return
@@ -221,13 +224,18 @@ def _train(
         while done < updates:
             boundary = next(mark for mark in snapshot_updates(updates) if mark > done)
             until = min(done + pace.count(), boundary)
-            stop.requested |= group.announce(until, stop=stop.requested)
+            stop.requested |= group.announce(run.start + until, stop=stop.requested)
             if compilation is not None:
                 compilation.join()
-            state, progress = train.advance(state, until)
+            state, progress = train.advance(state, run.start + until)
             rows = _rows(progress, run.seeds)
             count = len(next(iter(rows.values())))
             pace.made(count)
+            if len(pace.paces) == FIRST_PACES:
+                session |= pace.times()
+                # For forecasts of sweeps while the run goes on: no reason to stop it.
+                with contextlib.suppress(StorageError):
+                    write_sessions(directory.provenance_path, sessions)
             if count:
                 recorder.add(done + 1, rows)
                 for logger in loggers:
@@ -247,8 +255,7 @@ def _train(
                 )
         recorder.store(done, state)
         session["updates"] = done
-        session["compile_seconds"] = round(pace.first_seconds, 2)
-        session["update_seconds"] = pace.update_seconds
+        session |= pace.times()
         directory.log(f"finished {updates} updates")
 
 
@@ -289,6 +296,10 @@ class _Pace:
         self.first_seconds = 0.0
         self.since = time.monotonic()
         self.paces: list[float] = []
+
+    def times(self) -> dict[str, float | None]:
+        """Times for the provenance of the run."""
+        return {"compile_seconds": round(self.first_seconds, 2), "update_seconds": self.update_seconds}
 
     @property
     def update_seconds(self) -> float | None:

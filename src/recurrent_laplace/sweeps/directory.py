@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import tomli_w
 
-from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.files import (
     StorageError,
     is_temporary,
@@ -22,8 +21,8 @@ from recurrent_laplace.files import (
 )
 from recurrent_laplace.runs.derive import derive
 from recurrent_laplace.runs.directory import RunDirectory
-from recurrent_laplace.runs.evaluation import evaluate_run, evaluation_is_current
-from recurrent_laplace.runs.runner import InterruptedRunError, RunOptions, train_run
+from recurrent_laplace.runs.evaluation import evaluate_missing, evaluation_is_current
+from recurrent_laplace.runs.runner import InterruptedRunError, RunOptions, TrainingFailedError, train_run
 from recurrent_laplace.runs.toml import Tables, parse_toml
 from recurrent_laplace.sweeps.leases import Entry, Leases
 from recurrent_laplace.sweeps.plan import Job, Plan, read_plan
@@ -33,6 +32,10 @@ POLL_SECONDS = 0.5
 
 JobState = Literal["done", "running", "ready", "waiting", "failed", "blocked"]
 JOB_STATES: tuple[JobState, ...] = typing.get_args(JobState)
+
+
+PARENT_FAILED = "its parent"
+"""First words of the message of a blocked job."""
 
 
 class JobStatus(NamedTuple):
@@ -108,7 +111,11 @@ class SweepDirectory:
             # The cheapest check comes first: there may be ten thousand jobs.
             if not status.is_file() or not directory.evaluation_path.is_file():
                 return False
-            if read_text(status).strip() != "finished" or not evaluation_is_current(directory):
+            if read_text(status).strip() != "finished":
+                return False
+            snapshots = directory.checkpoints.updates() if job.evaluate_snapshots else []
+            updates = [None, *snapshots]
+            if not all(evaluation_is_current(directory, update, job.test_tasks) for update in updates):
                 return False
             self._done.add(job.id)
         return True
@@ -139,7 +146,7 @@ class SweepDirectory:
             return JobStatus("failed", entry.error)
         if job.parent is not None and parent is not None:
             if parent.state in ("failed", "blocked"):
-                return JobStatus("blocked", f"its parent {job.parent.id} failed.")
+                return JobStatus("blocked", f"{PARENT_FAILED} {job.parent.id} failed.")
             if parent.state != "done":
                 return JobStatus("waiting")
         return JobStatus("ready", entry.error)
@@ -198,10 +205,10 @@ class SweepDirectory:
                 job.run.config.posterior,
                 job.run.config.learning,
                 snapshot=job.run.parent.snapshot / max(parent.run.config.learning.updates, 1),
+                fresh_optimizer=job.run.start == 0,
                 options=options,
             )
-        if not evaluation_is_current(directory):
-            evaluate_run(directory, EvaluationConfig())
+        evaluate_missing(directory, tasks=job.test_tasks, with_snapshots=job.evaluate_snapshots)
 
 
 def _interrupt() -> None:
@@ -237,6 +244,11 @@ class Failure:
 
     job: Job
     message: str
+
+
+def diverged(failure: Failure) -> bool:
+    """Whether a failure is a result: training was not finite, or has a parent that failed."""
+    return failure.message.startswith((TrainingFailedError.__name__, PARENT_FAILED))
 
 
 def failures(directory: SweepDirectory) -> list[Failure]:

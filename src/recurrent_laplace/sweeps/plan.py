@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from recurrent_laplace.errors import check_choice, check_number, check_size
+from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.learning import Config, LearningConfig
 from recurrent_laplace.models.posterior_config import posterior_class
 from recurrent_laplace.runs.config import (
@@ -46,14 +47,17 @@ from recurrent_laplace.runs.config import (
     check_keys,
     config_from,
 )
+from recurrent_laplace.runs.derive import link_to
 from recurrent_laplace.runs.models import snapshot_updates
 from recurrent_laplace.runs.presets import PRESETS, load_preset
 from recurrent_laplace.runs.toml import Tables, merge
 from recurrent_laplace.tasks import check_task
 
 TOP_KEYS = ("title", "preset", "quick_compile", "seed", "seeds", "seeds_per_run", "stage")
+TOP_KEYS += ("evaluate_snapshots", "test_tasks", "configurations")
 STAGE_KEYS = ("name", "about", "optional", "preset", "parent", "snapshots", "where", "set", "axes", "list")
-STAGE_KEYS += ("exclude", "seeds", "seeds_per_run")
+STAGE_KEYS += ("exclude", "seeds", "seed", "seeds_per_run", "fresh_optimizer")
+STAGE_KEYS += ("evaluate_snapshots", "test_tasks")
 
 MOST_JOBS = 100_000
 """Maximum number of runs of a sweep, including excluded and repeated ones."""
@@ -71,6 +75,10 @@ class Job:
     requested: Tables = dataclasses.field(compare=False)
     """Requested configuration, with options that have no effect in this run but in its children."""
     parent: "Job | None" = None
+    evaluate_snapshots: bool = dataclasses.field(default=False, compare=False)
+    """Whether the snapshots of the run are evaluated too."""
+    test_tasks: int = dataclasses.field(default=TEST_TASKS, compare=False)
+    """Number of test tasks."""
 
     @property
     def id(self) -> str:
@@ -88,6 +96,19 @@ class Plan:
     """Whether each stage is optional, by name."""
     quick_compile: bool = False
     """Whether programs are compiled without optimisation, for runs shorter than their compilation."""
+
+    def of(self, configurations: list[str]) -> "Plan":
+        """Jobs of some configurations and their ancestors, in the order of the configurations."""
+        by_configuration: dict[str, list[Job]] = {}
+        for job in self.jobs:
+            by_configuration.setdefault(job.run.configuration, []).append(job)
+        kept: dict[str, Job] = {}
+        for name in configurations:
+            if name not in by_configuration:
+                raise ValueError(f"no run has the configuration {name!r}.")
+            for job in by_configuration[name]:
+                kept |= {ancestor.id: ancestor for ancestor in _lineage(job)}
+        return dataclasses.replace(self, jobs=tuple(kept.values()))
 
     def only(self, names: tuple[str, ...]) -> "Plan":
         """Jobs of some stages and their ancestors; without names, of all stages that are not optional."""
@@ -144,7 +165,13 @@ def _plan(tables: Tables) -> Plan:
                     f"a sweep has at most {MOST_JOBS} runs, and this one would have more: shorten its axes, "
                     "or split it into several sweeps."
                 )
-            made = list(_stage_jobs(stage, tables, by_stage))
+            evaluate = _boolean(tables | stage, "evaluate_snapshots")
+            test_tasks = (tables | stage).get("test_tasks", TEST_TASKS)
+            check_size("test_tasks", test_tasks)
+            made = [
+                dataclasses.replace(job, evaluate_snapshots=evaluate, test_tasks=test_tasks)
+                for job in _stage_jobs(stage, tables, by_stage)
+            ]
         except ValueError as problem:
             raise ValueError(f"stage {name!r}: {problem}") from problem
         if not made:
@@ -152,10 +179,13 @@ def _plan(tables: Tables) -> Plan:
         # A run of an earlier stage is not repeated.
         by_stage[name] = [jobs.setdefault(job.id, job) for job in made]
         optional[name] = bool(stage.get("optional", False))
-    quick_compile = tables.get("quick_compile", False)
-    if not isinstance(quick_compile, bool):
-        raise ValueError(f"quick_compile must be true or false; got {quick_compile!r}.")
-    return Plan(str(tables.get("title", "")), tuple(jobs.values()), optional, quick_compile)
+    quick_compile = _boolean(tables, "quick_compile")
+    plan = Plan(str(tables.get("title", "")), tuple(jobs.values()), optional, quick_compile)
+    if "configurations" not in tables:
+        return plan
+    if not isinstance(tables["configurations"], list):
+        raise ValueError(f"'configurations' must be a list; got {tables['configurations']!r}.")
+    return plan.of(tables["configurations"])
 
 
 def _count(stage: Tables, top: Tables, earlier: dict[str, list[Job]]) -> int:
@@ -179,7 +209,7 @@ def _stage_jobs(stage: Tables, top: Tables, earlier: dict[str, list[Job]]) -> It
             raise ValueError(f"{key!r} must be a list; got {stage[key]!r}.")
     name = stage["name"]
     if "parent" not in stage:
-        for key in ("snapshots", "where"):
+        for key in ("snapshots", "where", "fresh_optimizer"):
             if key in stage:
                 raise ValueError(f"{key!r} needs a parent.")
         preset = stage.get("preset", top.get("preset", "laptop"))
@@ -199,14 +229,15 @@ def _stage_jobs(stage: Tables, top: Tables, earlier: dict[str, list[Job]]) -> It
     if not parents:
         raise ValueError(f"no run of {stage['parent']!r} has {_words(where)}.")
     combinations = list(_combinations(stage))
+    fresh = _boolean(stage, "fresh_optimizer")
     for parent in parents:
         for fraction in stage.get("snapshots", [1.0]):
             check_number("snapshot", fraction, above=0, most=1)
             for chosen in combinations:
-                yield _child(parent, fraction, chosen, name)
+                yield _child(parent, fraction, chosen, name, fresh_optimizer=fresh)
 
 
-def _child(parent: Job, fraction: float, chosen: Flat, stage: str) -> Job:
+def _child(parent: Job, fraction: float, chosen: Flat, stage: str, *, fresh_optimizer: bool) -> Job:
     for key in chosen:
         if not key.startswith(("posterior.", "learning.")):
             raise ValueError(f"{key!r} cannot differ from the parent's: only posterior and learning can.")
@@ -218,7 +249,8 @@ def _child(parent: Job, fraction: float, chosen: Flat, stage: str) -> Job:
         raise ValueError(f"snapshot {fraction:g} is not kept; those that are: {fractions}.")
     requested = merge(parent.requested, {"learning": {"updates": updates - snapshot}}, _nest(chosen))
     run = parent.run
-    link = Parent(run=run.id, snapshot=snapshot)
+    remaining = requested["learning"]["updates"]
+    link = link_to(run, snapshot, remaining, fresh_optimizer=fresh_optimizer)
     return _job(requested, stage, parent, seed=run.seed, seeds=run.seeds, link=link)
 
 
@@ -258,7 +290,7 @@ def _combinations(stage: Tables) -> Iterator[Flat]:
 
 def _seed_ranges(stage: Tables, top: Tables) -> Iterator[tuple[int, int]]:
     """First seed and number of seeds, for each run of a configuration."""
-    first = top.get("seed", 0)
+    first = stage.get("seed", top.get("seed", 0))
     seeds, per_run = _seeds(stage, top)
     for offset in range(0, seeds, per_run):
         yield first + offset, min(per_run, seeds - offset)
@@ -271,6 +303,13 @@ def _seeds(stage: Tables, top: Tables) -> tuple[int, int]:
     check_size("seeds", seeds)
     check_size("seeds_per_run", per_run)
     return seeds, per_run
+
+
+def _boolean(table: Tables, key: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} must be true or false; got {value!r}.")
+    return value
 
 
 def _check_flat(flat: Flat) -> None:

@@ -13,6 +13,7 @@ from recurrent_laplace.learning.objectives.base import AbstractObjective, LossOu
 from recurrent_laplace.learning.options import LearningConfig
 from recurrent_laplace.learning.sharding import SHARDED, shard_over_mesh
 from recurrent_laplace.models import Regressor
+from recurrent_laplace.models.regressor import LEAST_STDDEV
 from recurrent_laplace.posterior import AbstractPosterior
 from recurrent_laplace.tasks import AbstractRegressionTask
 
@@ -36,7 +37,12 @@ class RegressionBound(AbstractObjective):
     def make_model(self, key: Array) -> Regressor:
         x, y = jax.eval_shape(lambda k: self.task.pairs(self.task.sample(k), k, 1), key)
         return Regressor.init(
-            self.agent, self.posterior, input_size=x.shape[-1], output_size=y.shape[-1], key=key
+            self.agent,
+            self.posterior,
+            input_size=x.shape[-1],
+            output_size=y.shape[-1],
+            least_stddev=max(self.learning.predictive_floor, LEAST_STDDEV),
+            key=key,
         )
 
     def gather(self, model: Regressor, *, mesh: Mesh | None, key: Array) -> "Pairs":

@@ -1,4 +1,4 @@
-"""Presets, the configurations that ship with the package: `smoke`, `small`, `laptop` and `paper`.
+"""Presets, configurations that ship with the package: `smoke`, `small`, `laptop`, `reproduction`, `paper`.
 
 Importing them does not import JAX.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.runs.toml import Tables, merge, parse_toml
 
-PRESETS = ("smoke", "small", "laptop", "paper")
+PRESETS = ("smoke", "small", "laptop", "reproduction", "paper")
 
 
 @functools.cache
