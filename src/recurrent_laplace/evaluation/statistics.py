@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.99
 """Default confidence level."""
@@ -71,6 +71,95 @@ def slope_interval(x: np.ndarray, y: np.ndarray, confidence: float = CONFIDENCE)
     stderr = np.sqrt(np.sum(residual**2) / (len(x) - 2) / spread)
     half = float(stdtrit(len(x) - 2, 0.5 + confidence / 2) * stderr)
     return Interval(slope, slope - half, slope + half, len(x))
+
+
+class Estimate(NamedTuple):
+    """Mean over paired seeds and tasks, with its standard error and Student degrees of freedom."""
+
+    mean: float
+    stderr: float
+    freedom: float
+    units: int
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Two-sided Student interval."""
+        half = float(stdtrit(self.freedom, 0.5 + confidence / 2)) * self.stderr
+        return Interval(self.mean, self.mean - half, self.mean + half, self.units)
+
+    def p_above(self, edge: float) -> float:
+        """One-sided p-value against the hypothesis that the true mean is at most `edge`."""
+        if self.stderr == 0:
+            return float(self.mean <= edge)
+        return float(stdtr(self.freedom, (edge - self.mean) / self.stderr))
+
+    def p_below(self, edge: float) -> float:
+        """One-sided p-value against the hypothesis that the true mean is at least `edge`."""
+        if self.stderr == 0:
+            return float(self.mean >= edge)
+        return float(stdtr(self.freedom, (self.mean - edge) / self.stderr))
+
+
+def estimate(values: np.ndarray) -> Estimate:
+    """Estimate the mean of values by seed and task, where all seeds have the same tasks.
+
+    Seeds and tasks are both random: the standard error over tasks (of means over seeds) is added in
+    quadrature to that over seeds (of means over tasks), with Satterthwaite's degrees of freedom. With one
+    task, it is Student's t over seeds.
+
+    ```python
+    estimate(np.array([[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]])).interval(0.99)
+    ```
+    """
+    seeds, tasks = values.shape
+    if seeds < 2:
+        raise ValueError(f"an estimate needs at least 2 seeds; got {seeds}.")
+    terms = [(values.mean(axis=1).var(ddof=1) / seeds, seeds - 1)]
+    if tasks > 1:
+        terms.append((values.mean(axis=0).var(ddof=1) / tasks, tasks - 1))
+    total = sum(variance for variance, _ in terms)
+    spread = sum(variance**2 / freedom for variance, freedom in terms)
+    freedom = total**2 / spread if spread > 0 else seeds - 1
+    return Estimate(float(values.mean()), float(np.sqrt(total)), float(freedom), seeds)
+
+
+def holm(p_values: np.ndarray, level: float) -> np.ndarray:
+    """Whether each hypothesis is rejected by Holm's procedure, at a family-wise error rate of `level`.
+
+    ```python
+    holm(np.array([0.01, 0.04]), 0.05)  # both
+    ```
+    """
+    order = np.argsort(p_values)
+    passed = p_values[order] < level / np.arange(len(order), 0, -1)
+    rejected = np.zeros(len(order), bool)
+    rejected[order] = np.cumprod(passed).astype(bool)
+    return rejected
+
+
+def iqm_interval(values: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
+    """Interquartile mean of independent units with a bootstrap percentile interval.
+
+    ```python
+    iqm_interval(np.array([0.0, 1.0, 2.0, 50.0])).mean  # 1.5
+    ```
+    """
+    # Imported late, since it takes most of a second.
+    from scipy.stats import bootstrap, trim_mean
+
+    values = np.asarray(values, dtype=float)
+    iqm = float(trim_mean(values, 0.25))
+    if len(values) < 2 or np.ptp(values) == 0:
+        return Interval(iqm, iqm, iqm, len(values))
+    result = bootstrap(
+        (values,),
+        lambda sample, axis: trim_mean(sample, 0.25, axis=axis),
+        confidence_level=confidence,
+        n_resamples=2000,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    )
+    low, high = result.confidence_interval
+    return Interval(iqm, float(low), float(high), len(values))
 
 
 def all_hold(states: Iterable[State]) -> State:

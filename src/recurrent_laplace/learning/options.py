@@ -32,6 +32,8 @@ class SharedOptions:
     """Weight of the KL between consecutive beliefs."""
     training_samples: int = 1
     """Samples of the belief in the loss; 0 evaluates the heads at its mean."""
+    predictive_floor: float = 0.0
+    """Lower bound of the predictive standard deviation (regression)."""
     kl_fraction: float = 1.0
     """Fraction of a batch's tasks whose covariances enter the logged KL of a Laplace posterior. Below 1, `kl`
     is an unbiased estimate, logged with its standard error; gradients stay the same."""

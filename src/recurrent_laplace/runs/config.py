@@ -26,6 +26,7 @@ ADDED_LATER = {
     ("posterior", "temperature"): 1.0,
     ("learning", "lookup"): True,
     ("learning", "kl_fraction"): 1.0,
+    ("learning", "predictive_floor"): 0.0,
     ("agent", "initialization"): "pytorch",
 }
 """Keys added after version 0.1 and their defaults, which are left out of a run's identity."""
