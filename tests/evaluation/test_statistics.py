@@ -19,16 +19,21 @@ def test_one_task_is_students_test():
     np.testing.assert_allclose(found.p_above(0.7) + found.p_below(0.7), 1, rtol=1e-10)
 
 
-def test_errors_over_seeds_and_tasks_add_in_quadrature():
+def test_half_widths_over_seeds_and_tasks_add_in_quadrature():
     found = estimate(VALUES)
-    seeds, tasks = scipy.stats.sem(VALUES.mean(axis=1)), scipy.stats.sem(VALUES.mean(axis=0))
-    np.testing.assert_allclose(found.stderr, np.hypot(seeds, tasks), rtol=1e-12)
-    freedom = found.stderr**4 / (seeds**4 / 3 + tasks**4 / 2)
-    np.testing.assert_allclose(found.freedom, freedom, rtol=1e-12)
-    interval = scipy.stats.t.interval(0.99, freedom, found.mean, found.stderr)
-    np.testing.assert_allclose(found.interval(0.99)[1:3], interval, rtol=1e-10)
+    halves = [
+        scipy.stats.t.ppf(0.995, len(means) - 1) * scipy.stats.sem(means)
+        for means in (VALUES.mean(axis=1), VALUES.mean(axis=0))
+    ]
+    mean, low, high, units = found.interval(0.99)
+    np.testing.assert_allclose([mean, low, high], VALUES.mean() + np.hypot(*halves) * np.array([0, -1, 1]))
+    assert units == 4
     # The end of an interval is where the test is at its level.
-    np.testing.assert_allclose(found.p_above(found.interval(0.99).low), 0.005, rtol=1e-8)
+    for level in (0.005, 1e-12):
+        low, high = found.interval(1 - 2 * level)[1:3]
+        np.testing.assert_allclose([found.p_above(low), found.p_below(high)], level, rtol=1e-4)
+    np.testing.assert_allclose(found.p_above(1.0) + found.p_below(1.0), 1, rtol=1e-8)
+    assert found.p_above(VALUES.mean()) == 0.5
 
 
 def test_equal_values_have_no_error():
