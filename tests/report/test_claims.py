@@ -11,9 +11,10 @@ import pytest
 import scipy.stats
 from support.synthetic import exact_regret, synthetic_frames, synthetic_run
 
-from recurrent_laplace.report.claims import CLAIMS, judge
+from recurrent_laplace.report.claims import CLAIMS, RULES_DATE, gates, judge, margins
 from recurrent_laplace.report.claims.closing import close
 from recurrent_laplace.report.claims.comparison import Region
+from recurrent_laplace.report.claims.looks import CONFIDENCE, LOOKS
 from recurrent_laplace.report.claims.verdict import Findings
 from recurrent_laplace.report.methods import NAMES, ORIGINS
 
@@ -747,5 +748,17 @@ def test_every_claim_is_there_once_and_in_order():
 
 
 def test_the_documentation_says_the_same():
-    rows = re.findall(r"^\| ([A-Z]\d) \| (.*) \| (.*) \| (\d+) \|$", DOCS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([A-Z]\d+) \| (.*) \| (.*) \| (\d+) \|$", DOCS.read_text(), re.MULTILINE)
     assert rows == [(claim.id, claim.text, claim.rule, str(claim.figure)) for claim in CLAIMS]
+
+
+def test_the_documentation_has_the_gates_and_the_date_of_the_rules():
+    text = DOCS.read_text()
+    for gate in gates.RULES:
+        assert f"\n- {gate}\n" in text
+    changes = re.findall(r"^- (\d{4}-\d\d-\d\d): ", text.partition("## Changes of the rules")[2], re.MULTILINE)
+    assert changes[0] == max(changes) == RULES_DATE
+    for margin in (f"{margins.RETURN_SHARE:.0%}", f"{margins.CROSS_ENTROPY_SHARE:.0%}", f"{margins.KL_MARGIN}"):
+        assert f" {margin} " in text
+    assert f"at {LOOKS[0]}, {LOOKS[1]} and {LOOKS[2]} seeds" in text
+    assert f"{CONFIDENCE:.2%}" in text

@@ -8,8 +8,21 @@ from recurrent_laplace.report.claims.gates import Gate, gates_of
 from recurrent_laplace.report.claims.verdict import OUTCOMES, Claim, Outcome, Verdict
 from recurrent_laplace.report.frames import Frames
 
-__all__ = ["CLAIMS", "COLUMNS", "OUTCOMES", "Claim", "Gate", "Outcome", "Verdict", "judge", "judge_gates"]
+__all__ = [
+    "CLAIMS",
+    "COLUMNS",
+    "OUTCOMES",
+    "RULES_DATE",
+    "Claim",
+    "Gate",
+    "Outcome",
+    "Verdict",
+    "judge",
+    "judge_gates",
+]
 
+RULES_DATE = "2026-11-19"
+"""Date of the rules: of gates, columns, margins, looks and claims."""
 COLUMNS = (RELEASED, WRITTEN, WEAKER, BOTH)
 """Columns, in the order of the page."""
 CLAIMS = tuple(
