@@ -192,7 +192,11 @@ def rows(repetitions: int) -> Iterator[tuple[str, int, collections.Counter[str]]
         count = max(repetitions // len(make(rng)), 1000)
         yield name, count, collections.Counter(outcome(make(rng)) for _ in range(count))
     rng, count = np.random.default_rng(1), max(repetitions // 10, 100)
-    yield "claim T6, all six at the margin", count, collections.Counter(whole_claim(rng) for _ in range(count))
+    yield (
+        "claim T6, all six at the margin",
+        count,
+        collections.Counter(whole_claim(rng) for _ in range(count)),
+    )
 
 
 def main() -> None:

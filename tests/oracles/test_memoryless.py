@@ -1,4 +1,4 @@
-"""The best memoryless walk on the gridworld: against all policies of small grids, and a walk that is played."""
+"""Return of the best memoryless walk: against all policies of small grids, and a walk that is played."""
 
 import itertools
 
@@ -72,7 +72,7 @@ def test_the_walk_has_the_return_that_is_said():
 
     def returns(start, goal):
         problem = task.sample(jax.random.key(0))
-        tile = lambda index: jnp.stack([index // 5, index % 5])  # noqa: E731
+        tile = lambda index: jnp.stack([index // 5, index % 5])
         problem = type(problem)(tile(start), tile(goal))
         return play(task, agent, problem, steps=100, key=jax.random.key(0)).reward.sum()
 

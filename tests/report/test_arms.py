@@ -57,7 +57,11 @@ def g1(runs):
 
 
 def test_columns_have_verdicts_of_their_own():
-    runs = [grid_run(method, arm, settles=arm == "released") for arm in ("released", "written") for method in METHODS]
+    runs = [
+        grid_run(method, arm, settles=arm == "released")
+        for arm in ("released", "written")
+        for method in METHODS
+    ]
     verdicts = g1(runs)
     assert {column: verdict.verdict for column, verdict in verdicts.items()} == {
         "released": "reproduced",

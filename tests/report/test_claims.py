@@ -5,7 +5,6 @@ import random
 import re
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 import scipy.stats
@@ -189,10 +188,11 @@ def r6(world):
 
 
 def r7(world):
+    growth = world.pick(0.1, 0.1, 0.0)
+    kl = lambda t: 1 + t * growth
     for method in DERIVED:
         falls = method == "precision" or (world.kind == "bad" and method == "vrnn")
-        growth = world.pick(0.1, 0.1, 0.0)
-        tests = {"entropy": lambda t, falls=falls: 40.0 - 0.2 * t * falls, "kl": lambda t: 1 + t * growth}
+        tests = {"entropy": lambda t, falls=falls: 40.0 - 0.2 * t * falls, "kl": kl}
         world.add("regression", "scratch", method, tests=tests)
 
 
@@ -274,9 +274,7 @@ def t1(world):
                 level = 12.0
             seconds = 0.1 if is_rnn else 0.2
             spread = 0.0 if is_rnn else 0.05
-            world.add(
-                task, "scratch", method, training=returns(level), update_seconds=seconds, spread=spread
-            )
+            world.add(task, "scratch", method, training=returns(level), update_seconds=seconds, spread=spread)
 
 
 def t2(world):
@@ -653,7 +651,11 @@ def test_summed_means_that_are_applied_post_hoc_count():
 def test_seeds_are_paired():
     # Seeds differ by far more than methods.
     world = World()
-    for origin, method, more in (("scratch", "rnn", 0.0), ("posthoc", "vrnn", 0.0), ("posthoc", "precision", 0.05)):
+    for origin, method, more in (
+        ("scratch", "rnn", 0.0),
+        ("posthoc", "vrnn", 0.0),
+        ("posthoc", "precision", 0.05),
+    ):
         world.add("regression", origin, method)
         level = lambda seed, t, more=more: 100.0 * seed + (more if t else 1.0)
         world.runs[-1]["tests"] = {"cross_entropy": level}
@@ -724,7 +726,9 @@ def test_runs_without_a_seed_in_common_cannot_be_compared():
 def test_an_open_exception_is_open():
     found = Findings()
     samples = ({0: -1.0, 1: 2.0}, {0: 0.5, 1: 0.5})
-    parts = [found.compare(name, sample, Region(0.0, 1.0), "") for name, sample in zip("xy", samples, strict=True)]
+    parts = [
+        found.compare(name, sample, Region(0.0, 1.0), "") for name, sample in zip("xy", samples, strict=True)
+    ]
     assert [closed.state for closed in close([part for part in parts if part])] == ["open", "holds"]
     found.otherwise("z", parts)
     assert found.verdict == "not decided"
@@ -738,7 +742,9 @@ def test_every_claim_is_there_once_and_in_order():
         assert claim.rule.endswith(".")
         assert 1 <= claim.figure <= 15
     verdicts = judge(frames_of("T1"))
-    columns = {claim.id: ("both",) if claim.id in ("S1", "P1") else ("released", "written") for claim in CLAIMS}
+    columns = {
+        claim.id: ("both",) if claim.id in ("S1", "P1") else ("released", "written") for claim in CLAIMS
+    }
     expected = [(claim.id, column) for claim in CLAIMS for column in columns[claim.id]]
     assert [(verdict.id, verdict.column) for verdict in verdicts] == expected
     by_id = {claim.id: claim for claim in CLAIMS}
@@ -756,9 +762,15 @@ def test_the_documentation_has_the_gates_and_the_date_of_the_rules():
     text = DOCS.read_text()
     for gate in gates.RULES:
         assert f"\n- {gate}\n" in text
-    changes = re.findall(r"^- (\d{4}-\d\d-\d\d): ", text.partition("## Changes of the rules")[2], re.MULTILINE)
+    changes = re.findall(
+        r"^- (\d{4}-\d\d-\d\d): ", text.partition("## Changes of the rules")[2], re.MULTILINE
+    )
     assert changes[0] == max(changes) == RULES_DATE
-    for margin in (f"{margins.RETURN_SHARE:.0%}", f"{margins.CROSS_ENTROPY_SHARE:.0%}", f"{margins.KL_MARGIN}"):
+    for margin in (
+        f"{margins.RETURN_SHARE:.0%}",
+        f"{margins.CROSS_ENTROPY_SHARE:.0%}",
+        f"{margins.KL_MARGIN}",
+    ):
         assert f" {margin} " in text
     assert f"at {LOOKS[0]}, {LOOKS[1]} and {LOOKS[2]} seeds" in text
     assert f"{CONFIDENCE:.2%}" in text

@@ -22,8 +22,10 @@ CLOSE = (0.9, 1.1, 1.0, 0.8, 1.2)
 
 
 def sample(*values, configurations=()):
-    return Sample.of(dict(enumerate(values))) if not configurations else Sample(
-        {seed: np.array([value]) for seed, value in enumerate(values)}, frozenset(configurations)
+    return (
+        Sample.of(dict(enumerate(values)))
+        if not configurations
+        else Sample({seed: np.array([value]) for seed, value in enumerate(values)}, frozenset(configurations))
     )
 
 
@@ -37,7 +39,7 @@ def state(*comparisons):
 
 def test_all_looks_together_have_the_usual_confidence():
     assert len(LOOKS) * (1 - CONFIDENCE) == pytest.approx(0.01)
-    assert 2 * LEVEL == pytest.approx(1 - CONFIDENCE)
+    assert pytest.approx(1 - CONFIDENCE) == 2 * LEVEL
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,8 @@ def test_seeds_between_looks_wait_for_the_next():
     unclear = (0.5, -0.1, 1.0, 0.2, 0.4)
     region = Region.above(0.0, 0.05)
     assert state(mean(unclear, region)) == ["open"]
-    assert state(mean(unclear + (1.0, 1.0, 1.0, 1.0), region)) == ["open"]
-    (closed,) = close([mean(unclear + (0.9, 1.0, 1.1, 1.0, 1.2), region)])
+    assert state(mean((*unclear, 1.0, 1.0, 1.0, 1.0), region)) == ["open"]
+    (closed,) = close([mean((*unclear, 0.9, 1.0, 1.1, 1.0, 1.2), region)])
     assert closed.state == "holds"
     assert "10 seeds" in closed.reading.words
 

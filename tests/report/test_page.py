@@ -34,7 +34,9 @@ def verdicts():
         dataclasses.replace(made[0], verdict=word, evidence=f"evidence of {column}", column=column)
         for column, word in (("released", "on par"), ("written, beta 1e-4", "not decided"))
     ]
-    single = Verdict("D0", "claim of D0", "rule of D0", "reproduced", "one. two.", 1, "both", (), None, "one.")
+    single = Verdict(
+        "D0", "claim of D0", "rule of D0", "reproduced", "one. two.", 1, "both", (), None, "one."
+    )
     return [*made, *others, single]
 
 

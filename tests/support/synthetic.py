@@ -105,7 +105,15 @@ def synthetic_oracle(rows: list[dict[str, Any]]) -> pl.DataFrame:
                     (MEMORYLESS, "return"): MEMORYLESS_RETURN * t,
                 }
                 made += [
-                    dict(run=run, configuration=configuration, seed=0, task=0, t=t, metric=metric, value=value)
+                    {
+                        "run": run,
+                        "configuration": configuration,
+                        "seed": 0,
+                        "task": 0,
+                        "t": t,
+                        "metric": metric,
+                        "value": value,
+                    }
                     for (run, metric), value in values.items()
                 ]
     return pl.DataFrame(made, schema=EVALUATION_SCHEMA)

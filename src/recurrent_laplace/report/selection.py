@@ -48,9 +48,10 @@ def main_runs(
 ) -> pl.DataFrame:
     """Runs of one configuration of a variant, which may be several with a few seeds each.
 
-    The preferred configuration is as the paper is written, has one sample, beta 1e-2, window 1 for sums and 10 for the stationary
-    posterior, and for fine-tuning the earliest snapshot. A missing value, or one without a preference, is
-    replaced by that of most seeds. Given values of `samples` and `snapshot` are required, not preferred.
+    The preferred configuration is as the paper is written, with one sample, beta 1e-2, window 1 for sums and
+    10 for the stationary posterior, and for fine-tuning the earliest snapshot. A missing value, or one
+    without a preference, is replaced by that of most seeds. Given values of `samples` and `snapshot` are
+    required, not preferred.
     """
     runs = all_runs(frames, task, origin, variant)
     if variant != RNN:

@@ -247,10 +247,13 @@ def partner(group: Group, others: list[Group]) -> Group | None:
 def time_ratio(found: Findings, first: Group, second: Group) -> float | None:
     """Ratio of the seconds per update and seed of two groups: the median over runs of the same seeds."""
     columns = ["seed", "seeds", "update_seconds"]
-    pairs = first.runs.select(columns).join(second.runs.select(columns), on=["seed", "seeds"], suffix="_other")
+    pairs = first.runs.select(columns).join(
+        second.runs.select(columns), on=["seed", "seeds"], suffix="_other"
+    )
     pairs = pairs.drop_nulls()
     if not pairs.is_empty():
-        return float((pairs["update_seconds"] / pairs["update_seconds_other"]).median())  # pyright: ignore
+        ratios = pairs["update_seconds"].to_numpy() / pairs["update_seconds_other"].to_numpy()
+        return float(np.median(ratios))
     for group in (first, second):
         if group.seconds() is None:
             found.missing.append(f"the time per update of {group.name}")

@@ -22,6 +22,7 @@ ENTROPY_MARGIN = 0.02
 SLOPE_MARGIN = 0.05
 """Margin of the growth exponent of regret."""
 
+
 def exact_level(group: Group, metric: str) -> float | None:
     """Test performance of exact Bayes at the cut-off of a group; None if it is not known."""
     rows = exact_tests(group.frames, group.runs, metric).filter(pl.col("t") <= group.runs["steps"].min())
@@ -41,10 +42,7 @@ def memoryless_level(group: Group) -> float | None:
 
 def return_margin(found: Findings, group: Group, *, training: bool = False) -> float:
     """Margin of returns on the task of a group, in tests at the cut-off or in training."""
-    if training:
-        exact = exact_training(group.frames, group.runs, "return")
-    else:
-        exact = exact_level(group, "return")
+    exact = exact_training(group.frames, group.runs, "return") if training else exact_level(group, "return")
     if exact is None:
         found.missing.append(f"exact Bayes on {group.runs['task'][0]}")
         return 0.0

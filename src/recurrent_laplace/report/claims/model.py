@@ -41,8 +41,8 @@ MUCH = 0.2
     f"A weight beta of the KL above {BETA:g} collapses the posterior.",
     rule="Mean consecutive KL in the last tenth of training, which is zero only for a belief that never "
     f"leaves its prior, is below {COLLAPSED:g} nats a feature for beta "
-    f"{', '.join(f'{beta:g}' for beta in LARGE_BETAS[:-1])} and {LARGE_BETAS[-1]:g}, and above that for every "
-    f"other, margin {COLLAPSED_MARGIN:g}, for every Bayesian method from scratch that has large and small "
+    f"{', '.join(f'{beta:g}' for beta in LARGE_BETAS[:-1])} and {LARGE_BETAS[-1]:g}, and above that for "
+    f"every other, margin {COLLAPSED_MARGIN:g}, for every Bayesian method from scratch that has large and small "
     "ones, at least one.",
     figure=5,
 )
@@ -64,7 +64,9 @@ def collapse(frames: Frames, found: Findings) -> None:
             subject = f"consecutive KL of {group.name} with beta {beta:g}"
             compare(subject, kl, COLLAPSED, "nats a feature", COLLAPSED_MARGIN)
     if not both:
-        found.missing.append(f"any Bayesian method from scratch with a beta above {BETA:g} and one that is not")
+        found.missing.append(
+            f"any Bayesian method from scratch with a beta above {BETA:g} and one that is not"
+        )
 
 
 @claim(
@@ -124,7 +126,9 @@ def fewer_parameters(frames: Frames, found: Findings) -> None:
         name = f"{row['covariance']} {NAMES[row['method']]} with {row['features']} features on {row['task']}"
         counts = row["parameters"], row["parameters_vrnn"]
         ratio = counts[0] / counts[1]
-        words = f"{name} has {shown(counts[0])} parameters and VRNN {shown(counts[1])}, a ratio of {ratio:.2f}"
+        words = (
+            f"{name} has {shown(counts[0])} parameters and VRNN {shown(counts[1])}, a ratio of {ratio:.2f}"
+        )
         found.exact(words, ratio, Region(high=1 - MUCH, par=(1 - MUCH, 1.0)))
     if pairs.is_empty():
         found.missing.append("a Laplace method and a VRNN of one task, number of features and covariance")

@@ -171,8 +171,8 @@ def more_samples(frames: Frames, found: Findings) -> None:
 @claim(
     "R7",
     "At test, only summed precisions have an entropy that falls, and their consecutive KL grows.",
-    rule=f"From scratch, from t = {EARLY} to T, the change of entropy of the sum of precisions is below 0 and "
-    f"that of VRNN and stationary Laplace is not, margin {ENTROPY_MARGIN} nats a feature; from t = {EARLY} "
+    rule=f"From scratch, from t = {EARLY} to T, the change of entropy of the sum of precisions is below 0 "
+    f"and that of VRNN and stationary Laplace is not, margin {ENTROPY_MARGIN} nats a feature; from t = {EARLY} "
     "to the longest test, consecutive KL of the sum of precisions grows, margin "
     f"{KL_MARGIN} nats a feature. The entropy of summed precisions falls by construction.",
     figure=7,
@@ -211,7 +211,9 @@ def scratch_at_least_as_good(frames: Frames, found: Findings) -> None:
 def best_laplace(frames: Frames, found: Findings) -> None:
     """Summed precisions are the better Laplace posterior."""
     margin = cross_entropy_margin(frames, found)
-    others = [groups(frames, found, TASK, "scratch", (name,)) for name in ("stationary", "mean_and_precision")]
+    others = [
+        groups(frames, found, TASK, "scratch", (name,)) for name in ("stationary", "mean_and_precision")
+    ]
     for group in groups(frames, found, TASK, "scratch", ("precision",)):
         for other in (partner(group, candidates) for candidates in others):
             if other is not None:

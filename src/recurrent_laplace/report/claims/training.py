@@ -109,8 +109,8 @@ def summed_means(frames: Frames, found: Findings) -> None:
     "T4",
     "On the gridworld, cumulative regret is sub-linear for all methods, and least for the diagonal VRNN.",
     rule="For every method from scratch, the seeds' slopes of log cumulative regret on log t from "
-    f"t = {SLOPE_TIMES[0]} to {SLOPE_TIMES[1]} are below 1, margin {SLOPE_MARGIN}, and at T the regret of the "
-    f"diagonal VRNN less that of each other is below 0, {REGRETS}.",
+    f"t = {SLOPE_TIMES[0]} to {SLOPE_TIMES[1]} are below 1, margin {SLOPE_MARGIN}, and at T the regret of "
+    f"the diagonal VRNN less that of each other is below 0, {REGRETS}.",
     figure=12,
     columns=COLUMNS,
 )
@@ -145,7 +145,7 @@ def bandit_regret(frames: Frames, found: Findings) -> None:
     several = groups(frames, found, "bandit", "scratch", BAYESIAN)
     highest = [_slopes(group, BANDIT_TIMES, upper=True) for group in several]
     subject = "share of sub-linear repetitions of Bayesian methods from scratch on bandit"
-    if not all([found.complete(subject, slopes) for slopes in highest]):
+    if not all(found.complete(subject, slopes) for slopes in highest):
         return
     seeds = set.intersection(*(set(slopes.values) for slopes in highest)) if highest else set()
     if seeds:

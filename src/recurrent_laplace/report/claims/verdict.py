@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.report.claims.gates import Gate
     from recurrent_laplace.report.claims.groups import Group
 
-Outcome = Literal[
-    "reproduced", "not reproduced", "on par", "not decided", "agents not trained", "not judged"
-]
+Outcome = Literal["reproduced", "not reproduced", "on par", "not decided", "agents not trained", "not judged"]
 OUTCOMES: tuple[Outcome, ...] = (
     *("reproduced", "not reproduced", "on par", "not decided", "agents not trained", "not judged"),
 )
@@ -69,7 +67,7 @@ class Findings:
         self.missing: list[str] = []
         self.lacking: dict[str, list[str]] = {}
         self.notes: list[str] = []
-        self.groups: list["Group"] = []
+        self.groups: list[Group] = []
         """Groups of runs that were used, of which some have a gate to pass."""
         self._closed: list[Closed] | None = None
 
