@@ -40,10 +40,10 @@ MUCH = 0.2
     "B1",
     f"A weight beta of the KL above {BETA:g} collapses the posterior.",
     rule="Mean consecutive KL in the last tenth of training, which is zero only for a belief that never "
-    f"leaves its prior, is below {COLLAPSED:g} nats a feature for beta "
-    f"{', '.join(f'{beta:g}' for beta in LARGE_BETAS[:-1])} and {LARGE_BETAS[-1]:g}, and above that for "
-    f"every other, margin {COLLAPSED_MARGIN:g}, for every Bayesian method from scratch that has large and small "
-    "ones, at least one.",
+    f"leaves its prior, is below {COLLAPSED:g} nats a feature for "
+    f"beta {', '.join(f'{beta:g}' for beta in LARGE_BETAS[:-1])} and {LARGE_BETAS[-1]:g}, and above that for "
+    f"every other, margin {COLLAPSED_MARGIN:g}, for every Bayesian method from scratch that has large and "
+    "small ones, at least one.",
     figure=5,
 )
 def collapse(frames: Frames, found: Findings) -> None:

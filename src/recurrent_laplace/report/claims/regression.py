@@ -172,8 +172,8 @@ def more_samples(frames: Frames, found: Findings) -> None:
     "R7",
     "At test, only summed precisions have an entropy that falls, and their consecutive KL grows.",
     rule=f"From scratch, from t = {EARLY} to T, the change of entropy of the sum of precisions is below 0 "
-    f"and that of VRNN and stationary Laplace is not, margin {ENTROPY_MARGIN} nats a feature; from t = {EARLY} "
-    "to the longest test, consecutive KL of the sum of precisions grows, margin "
+    f"and that of VRNN and stationary Laplace is not, margin {ENTROPY_MARGIN} nats a feature; from "
+    f"t = {EARLY} to the longest test, consecutive KL of the sum of precisions grows, margin "
     f"{KL_MARGIN} nats a feature. The entropy of summed precisions falls by construction.",
     figure=7,
 )
