@@ -570,6 +570,27 @@ def test_counted_parameters_need_one_seed():
     assert verdict_of("P1", scene("P1").frames(seeds=1)).verdict == "reproduced"
 
 
+@pytest.mark.parametrize("name", ["R1", "R10", "G5", "T1", "T4", "T8"])
+def test_more_seeds_do_not_change_a_decision(name):
+    world = scene(name)
+    few, many = (verdict_of(name, world.frames(seeds=seeds)) for seeds in (5, 20))
+    assert few.verdict == "reproduced"
+    assert few == many
+
+
+def test_equal_numbers_of_parameters_are_not_fewer():
+    verdict = verdict_of("P1", with_columns("P1", {"parameters": 1000}))
+    assert verdict.verdict == "not reproduced"
+    assert "a ratio of 1.00" in verdict.evidence
+
+
+def test_tasks_that_a_claim_does_not_use_have_no_gate():
+    world = scene("B1")
+    world.add("bandit", "scratch", "vrnn")
+    world.add("bandit", "scratch", "rnn", tests={"cumulative_regret": lambda t: 9.0 * exact_regret(t)})
+    assert verdict_of("B1", world.frames()).verdict == "reproduced"
+
+
 def with_columns(name, changed, **where):
     """Scene of a claim, with other columns in some runs."""
     world = scene(name)

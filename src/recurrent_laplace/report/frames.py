@@ -91,7 +91,9 @@ class Frames:
     def tests(self, metric: str, **chosen: Any) -> pl.DataFrame:
         """Test metric of the selected runs: a row per seed and t, joined with all columns of `runs`."""
         runs = select(self.runs, **chosen)
-        rows = self.evaluation.filter(pl.col("metric") == metric)
+        rows = self.evaluation.filter(
+            (pl.col("metric") == metric) & pl.col("run").is_in(runs["run"].implode())
+        )
         joined = rows.drop_nulls("value").join(runs.drop("seed"), on="run", how="inner")
         return joined.drop("configuration_right").sort("run", "seed", "t")
 

@@ -178,21 +178,17 @@ def groups(
     return chosen
 
 
-def any_groups(
-    frames: Frames, found: Findings, origin: str, methods: tuple[str, ...], **chosen: Any
-) -> list[Group]:
-    """Groups of these methods on any task, with all of their runs; none is required."""
+def any_groups(frames: Frames, origin: str, methods: tuple[str, ...], **chosen: Any) -> list[Group]:
+    """Groups of these methods on any task, with all of their runs; none is required, and none recorded."""
     runs = select(frames.runs, origin=origin, method=methods, **chosen)
     parts = runs.sort("task", "method", "covariance").partition_by(
         "task", "method", "covariance", maintain_order=True
     )
-    several = [
+    return [
         Group(_name(part["task"][0], origin, part["method"][0], part["covariance"][0]), frames, part, False)
         for part in parts
         if not part.is_empty()
     ]
-    found.groups += several
-    return several
 
 
 def usual(runs: pl.DataFrame, *axes: str) -> pl.DataFrame:

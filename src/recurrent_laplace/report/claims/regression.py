@@ -149,7 +149,7 @@ def more_samples(frames: Frames, found: Findings) -> None:
     """A tighter bound does not improve the predictions."""
     margin = cross_entropy_margin(frames, found)
     both = 0
-    for group in any_groups(frames, found, "scratch", BAYESIAN, task=TASK):
+    for group in any_groups(frames, "scratch", BAYESIAN, task=TASK):
         runs = usual(select(group.runs, samples=(FEW_SAMPLES, MORE_SAMPLES)), "samples")
         few, more = (
             Group(group.name, frames, select(runs, samples=samples))
@@ -158,6 +158,7 @@ def more_samples(frames: Frames, found: Findings) -> None:
         if few.runs.is_empty() or more.runs.is_empty():
             continue
         both += 1
+        found.groups.append(group)
         loss = more.training(METRIC, LAST_TENTH) - few.training(METRIC, LAST_TENTH)
         found.below(f"change of the training cross-entropy of {group.name}", loss, 0, UNIT, margin)
         error = more.test(METRIC, CUTOFF) - few.test(METRIC, CUTOFF)
