@@ -7,8 +7,8 @@ repetition has 20 seeds with up to three looks. Values are `offset + seed + task
 a standard deviation of its own unless said otherwise; task effects are those of a difference between two runs
 on the same tasks. The last row judges claim T6 from whole tables.
 
-The first table compares two ways to combine
-the errors over seeds and tasks: the frequency of false rejections relative to the level of the test.
+The first table compares two ways to combine the errors over seeds and tasks: the frequency of false
+rejections relative to the level of the test.
 """
 
 import argparse

@@ -400,7 +400,8 @@ def verdict_of(name, frames, column=None):
     assert "nan" not in verdict.evidence.lower()
     assert "inf" not in verdict.evidence.lower().replace("information", "")
     assert verdict.evidence.endswith(".")
-    assert verdict.evidence.startswith(verdict.summary)
+    assert verdict.summary.endswith(".")
+    assert len(verdict.summary) <= len(verdict.evidence)
     return verdict
 
 

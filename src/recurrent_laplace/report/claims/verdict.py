@@ -161,11 +161,10 @@ class Findings:
         unclear = [comparison.configurations for comparison, closed in pairs if closed.state == "open"]
         return tuple(sorted(frozenset().union(*unclear)))
 
-    @property
-    def sentences(self) -> list[str]:
-        """Decisive comparisons in words, the most important first."""
+    def sentences(self, named: int = NAMED) -> list[str]:
+        """Decisive comparisons in words, the most important first, with at most `named` of a kind."""
         parts = []
-        absent = [*_first(dict.fromkeys(self.missing)), *self._reasons()]
+        absent = [*_first(dict.fromkeys(self.missing), named), *self._reasons()]
         if absent:
             parts.append(f"Missing: {'; '.join(absent)}")
         elif not self.comparisons:
@@ -178,22 +177,23 @@ class Findings:
             if chosen:
                 head = f"{len(chosen)} of {count} comparisons {verb}"
                 is_detail = shown or (absent and state != "fails")
-                parts.append(head if is_detail else f"{head}: {self._spelled(chosen)}")
+                parts.append(head if is_detail else f"{head}: {self._spelled(chosen, named)}")
                 shown = True
         if count and not shown:
             held = "The one comparison holds" if count == 1 else f"All {count} comparisons hold; the closest"
-            parts.append(f"{held}: {'; '.join(closed.reading.words for closed in self._closest())}")
+            closest = [closed.reading.words for closed in self._closest()[:named]]
+            parts.append(f"{held}: {'; '.join(closest)}")
         return [f"{part}." for part in [*parts, *self.notes]]
 
     @property
     def evidence(self) -> str:
         """All sentences of the evidence."""
-        return " ".join(self.sentences)
+        return " ".join(self.sentences())
 
-    def _spelled(self, chosen: list[Closed]) -> str:
+    def _spelled(self, chosen: list[Closed], named: int) -> str:
         """The clearest comparisons in words."""
         chosen = sorted(chosen, key=lambda closed: closed.reading.fails)
-        return "; ".join(_first(closed.reading.words for closed in chosen))
+        return "; ".join(_first((closed.reading.words for closed in chosen), named))
 
     def _record_missing(self, subject: str, reason: str) -> None:
         self.lacking.setdefault(reason, []).append(subject)
@@ -246,13 +246,16 @@ class Claim:
         used = [gate for gate in gates if gate.name in names]
         found.missing += [gate.words for gate in used if gate.passed is None]
         failed = [gate for gate in used if gate.passed is False]
-        verdict, configurations, sentences = found.verdict, found.open, found.sentences
+        verdict, configurations = found.verdict, found.open
+        sentences, summary = found.sentences(), found.sentences(1)[0]
         if failed:
             verdict, configurations = "agents not trained", ()
-            sentences = [f"Gate: {'; '.join(_first(gate.words for gate in failed))}.", *sentences]
+            sentences = [f"Gate: {'; '.join(_first((gate.words for gate in failed), NAMED))}.", *sentences]
+            summary = f"Gate: {'; '.join(_first((gate.words for gate in failed), 1))}."
         if not frames.judged:
             verdict, configurations = "not judged", ()
-            sentences = ["Runs of preset smoke learn nothing.", *sentences]
+            summary = "Runs of preset smoke learn nothing."
+            sentences = [summary, *sentences]
         return Verdict(
             self.id,
             self.text,
@@ -263,7 +266,7 @@ class Claim:
             column.name,
             configurations,
             failed[0].name if failed else None,
-            sentences[0],
+            summary,
         )
 
 
@@ -274,8 +277,8 @@ def claim(
     return lambda decide: Claim(id, text, rule, figure, decide, columns)
 
 
-def _first(words: Iterable[str]) -> list[str]:
+def _first(words: Iterable[str], count: int) -> list[str]:
     """The first of some texts, and how many more there are."""
     words = list(words)
-    more = [f"and {len(words) - NAMED} more"] if len(words) > NAMED else []
-    return [*words[:NAMED], *more]
+    more = [f"and {len(words) - count} more"] if len(words) > count else []
+    return [*words[:count], *more]
