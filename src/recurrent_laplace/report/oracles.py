@@ -37,7 +37,8 @@ def with_oracles(frames: Frames, progress: ProgressCallback = lambda text: None)
         # Exact Bayes and the agents play the same test tasks.
         runs = frames.runs.filter(pl.col("task_id") == row["task_id"])["run"].implode()
         tests = frames.evaluation.filter(pl.col("run").is_in(runs))["by_task"].list.len()
-        tables.append(oracle_table(directory.folder, task, tasks=tests.max() or TEST_TASKS))
+        tasks = max([TEST_TASKS, *tests.drop_nulls().to_list()])
+        tables.append(oracle_table(directory.folder, task, tasks=tasks))
         if isinstance(task, Gridworld):
             tables.append(_memoryless_table(task))
         trained = frames.runs.filter((pl.col("task_id") == row["task_id"]) & (pl.col("updates") > 0))

@@ -1,7 +1,7 @@
 """Values of a metric by seed and test task, and the configurations that they are from."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Sample:
         return Sample({seed: np.array([value]) for seed, value in values.items()}, _configurations(samples))
 
 
-def _combined(samples: Sequence[Sample], combine) -> Sample:
+def _combined(samples: Sequence[Sample], combine: Callable[[list[np.ndarray]], np.ndarray]) -> Sample:
     seeds = set.intersection(*(set(sample.values) for sample in samples))
     values = {}
     for seed in sorted(seeds):
