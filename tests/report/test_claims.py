@@ -579,6 +579,16 @@ def test_more_seeds_do_not_change_a_decision(name):
     assert few == many
 
 
+def test_differences_within_the_margin_are_told():
+    world = scene("T2", "flat")
+    for run in world.runs:
+        if run["columns"]["method"] == "precision":
+            run["training"] = {"return": lambda seed, update: 10.05 + 1e-4 * seed}
+    verdict = verdict_of("T2", world.frames())
+    assert verdict.verdict == "on par"
+    assert "Without a margin, 2 of 4 differences are above 0." in verdict.evidence
+
+
 def test_equal_numbers_of_parameters_are_not_fewer():
     verdict = verdict_of("P1", with_columns("P1", {"parameters": 1000}))
     assert verdict.verdict == "not reproduced"
