@@ -105,13 +105,14 @@ def test_gates_of_a_column():
     assert set(gates) == {
         ("RNN on gridworld", "released"),
         ("RNN on gridworld", "written"),
-        ("RNN on gridworld", "written, beta 1e-4"),
         ("diagonal VRNN from scratch on gridworld", "written"),
         ("diagonal sum of precisions from scratch on gridworld", "released"),
     }
     gate = gates["diagonal VRNN from scratch on gridworld", "written"]
     assert gate.passed
     assert "return of diagonal VRNN from scratch on gridworld is 20 at T, 4.00 times" in gate.words
+    weaker = judge_gates(synthetic_frames(*runs, grid_run("vrnn", beta=1e-4)))
+    assert ("RNN on gridworld", "written, beta 1e-4") in {(gate.name, gate.column) for gate in weaker}
     unknown = judge_gates(dataclasses.replace(frames, oracle=frames.oracle.filter(pl.lit(False))))
     assert {(gate.passed, gate.words) for gate in unknown} == {
         (None, "exact Bayes on gridworld"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from recurrent_laplace.report.claims import gridworld, model, regression, training
-from recurrent_laplace.report.claims.columns import BOTH, RELEASED, WEAKER, WRITTEN
+from recurrent_laplace.report.claims.columns import BOTH, RELEASED, WEAKER, WRITTEN, trained_beliefs
 from recurrent_laplace.report.claims.gates import Gate, gates_of
 from recurrent_laplace.report.claims.verdict import OUTCOMES, Claim, Outcome, Verdict
 from recurrent_laplace.report.frames import Frames
@@ -46,5 +46,7 @@ def judge(frames: Frames, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]:
 
 
 def judge_gates(frames: Frames) -> list[Gate]:
-    """Gates of each column with runs: whether the agents have learned enough to be judged."""
-    return [gate for column in (RELEASED, WRITTEN, WEAKER) for gate in gates_of(frames, column)]
+    """Gates of each column: whether the agents have learned enough to be judged."""
+    runs = trained_beliefs(WEAKER.restrict(frames).runs)
+    columns = (RELEASED, WRITTEN, WEAKER) if WEAKER.beta in runs["beta"] else (RELEASED, WRITTEN)
+    return [gate for column in columns for gate in gates_of(frames, column)]

@@ -199,8 +199,9 @@ FIGURES = (
         alt="Three panels of dots, one for each task: the test result at the cut-off of every seed of each "
         "method from scratch, as released and as written.",
         caption="Test result after T steps, from scratch: a dot is a seed, open as released and filled as "
-        "written. Dashed: exact Bayes, on control tasks. On the gridworld, the interquartile mean over test tasks of the "
-        "return as a share of that of exact Bayes, with its 99% bootstrap interval. Not in the paper.",
+        "written. Dashed: exact Bayes, on control tasks. On the gridworld, the interquartile mean over test "
+        "tasks of the return as a share of that of exact Bayes, with its 99% bootstrap interval. Not in the "
+        "paper.",
         draw=figure_16,
     ),
 )
