@@ -448,3 +448,14 @@ def test_share_of_exact_bayes_is_an_interquartile_mean():
     assert found is not None
     np.testing.assert_allclose(found.mean, np.sort(shares)[1:3].mean(), rtol=1e-6)
     assert share_of_exact(frames, frames.runs, rows) is None
+
+
+def test_main_lines_of_control_have_equal_samples():
+    samples = [("one", 1, 5), ("five", 5, 5), ("two", 2, 5)]
+    for task, chosen in (("gridworld", "five"), ("regression", "one")):
+        runs = [
+            paper_run(task, "precision", "dense", run=f"{task}-{name}", samples=learned, acting_samples=acted)
+            for name, learned, acted in samples
+        ]
+        main = main_runs(synthetic_frames(*runs, seeds=2), task, "scratch", Variant("precision", "dense"))
+        assert main["run"].to_list() == [f"{task}-{chosen}"]

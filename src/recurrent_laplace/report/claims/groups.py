@@ -12,7 +12,13 @@ from recurrent_laplace.report.claims.samples import Sample
 from recurrent_laplace.report.claims.verdict import Findings
 from recurrent_laplace.report.frames import Frames, select
 from recurrent_laplace.report.methods import NAMES, ORIGINS
-from recurrent_laplace.report.selection import PREFERRED_WINDOWS, SNAPSHOTS, narrow, nearest_snapshot
+from recurrent_laplace.report.selection import (
+    PREFERRED_WINDOWS,
+    SNAPSHOTS,
+    narrow,
+    nearest_snapshot,
+    with_equal_samples,
+)
 
 TIME_MARGIN = 0.1
 """Margin of times, as a share."""
@@ -214,10 +220,8 @@ def usual(runs: pl.DataFrame, *axes: str) -> pl.DataFrame:
     kept = [fraction and nearest_snapshot(fraction) for fraction in runs["snapshot"]]
     columns = runs.columns
     runs = runs.with_columns(pl.Series("kept", kept, dtype=pl.Float64))
-    if task in CONTROL and "samples" not in axes:
-        # As written, the loss has as many samples as acting.
-        same = runs.filter(pl.col("samples") == pl.col("acting_samples"))
-        runs = runs if same.is_empty() else same
+    if "samples" not in axes:
+        runs = with_equal_samples(runs)
     for column, values in preferred.items():
         if column not in axes:
             runs = narrow(runs, column, values)
