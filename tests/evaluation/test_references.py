@@ -20,9 +20,10 @@ from recurrent_laplace.oracles import (
     SeriesOracle,
     TwoArmOracle,
     Walker,
+    memoryless_return,
     play,
 )
-from recurrent_laplace.report.frames import RUNS_SCHEMA, Frames
+from recurrent_laplace.report.frames import MEMORYLESS, RUNS_SCHEMA, TESTS_SCHEMA, Frames
 from recurrent_laplace.report.oracles import exact_tests, exact_training, with_oracles
 from recurrent_laplace.runs import oracles
 from recurrent_laplace.runs.config import Run, task_id
@@ -295,7 +296,7 @@ def frames_of(folder: Path, *runs: Run) -> Frames:
         task, learning = run.config.task, run.config.learning
         row = {"run": run.id, "path": run.id, "task": task.name, "task_id": task_id(task)}
         rows.append(row | {"updates": learning.updates, "steps": learning.steps})
-    nothing = pl.DataFrame(schema=EVALUATION_SCHEMA)
+    nothing = pl.DataFrame(schema=TESTS_SCHEMA)
     runs_frame = pl.DataFrame(rows, schema=RUNS_SCHEMA)
     return Frames(runs_frame, pl.DataFrame(), nothing, left_out={}, provenance={}, folder=folder)
 
@@ -326,6 +327,20 @@ def test_reports_compute_what_is_not_there(computed, tmp_path):
     np.testing.assert_allclose(rows["value"], values)
     assert exact_training(frames, runs, "return") == 5.0
     assert exact_tests(frames, runs, "cross_entropy").is_empty()
+
+
+def test_exact_bayes_plays_the_tasks_of_the_runs(computed, tmp_path):
+    run = Run(config=rl.Config(task=GRID, learning=rl.LearningConfig(steps=10)))
+    bare = frames_of(tmp_path, run)
+    tests = pl.DataFrame(
+        [(run.id, run.configuration, 0, 50, "return", 1.0, [1.0] * 200)], schema=TESTS_SCHEMA, orient="row"
+    )
+    frames = with_oracles(dataclasses.replace(bare, evaluation=tests))
+    assert computed == [(GRID, 200), (GRID, 256, 10)]
+    walk = frames.oracle.filter(pl.col("run") == MEMORYLESS).sort("t")
+    assert walk["t"].to_list() == list(LENGTHS)
+    assert walk["configuration"].unique().to_list() == [task_id(GRID)]
+    assert walk["value"][-2:].to_list() == [memoryless_return(GRID, steps=steps) for steps in (100, 200)]
 
 
 def test_frames_from_elsewhere_have_no_folder_to_look_in(computed, tmp_path):

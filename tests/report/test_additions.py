@@ -56,7 +56,8 @@ def frames():
 
 def test_a_claim_from_outside_is_judged_beside_the_papers(frames):
     verdicts = judge(frames, (*CLAIMS, returns_are_high))
-    assert [verdict.id for verdict in verdicts] == [*(claim.id for claim in CLAIMS), "P1"]
+    assert list(dict.fromkeys(verdict.id for verdict in verdicts)) == [claim.id for claim in CLAIMS]
+    assert [verdict.claim for verdict in verdicts[-2:]] == [returns_are_high.text] * 2
     assert verdicts[-1].verdict == "reproduced"
     assert "return of the RNN is 21" in verdicts[-1].evidence
 

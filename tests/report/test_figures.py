@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
-from support.paper_runs import cross_entropy, paper_frames, paper_run
+from support.paper_runs import METHODS, cross_entropy, paper_frames, paper_run
 from support.synthetic import synthetic_frames, synthetic_run
 
 from recurrent_laplace.evaluation.references import EXACT
@@ -16,6 +16,7 @@ from recurrent_laplace.evaluation.statistics import mean_interval
 from recurrent_laplace.report.figures import FIGURES
 from recurrent_laplace.report.figures.ablations import comparable
 from recurrent_laplace.report.figures.control import better_half
+from recurrent_laplace.report.figures.seeds import share_of_exact
 from recurrent_laplace.report.figures.timing import times
 from recurrent_laplace.report.methods import BAYESIAN, RNN, VARIANTS, Variant, join_labels
 from recurrent_laplace.report.panels import Panel, average_updates, curve_of, unit_rows
@@ -60,9 +61,9 @@ def partial():
     return synthetic_frames(*runs, seeds=2, tasks=2)
 
 
-def test_there_are_fifteen_figures_with_texts():
-    assert list(range(1, 16)) == NUMBERS
-    assert len({entry.stem for entry in FIGURES}) == 15
+def test_there_are_sixteen_figures_with_texts():
+    assert list(range(1, 17)) == NUMBERS
+    assert len({entry.stem for entry in FIGURES}) == 16
     for entry in FIGURES:
         assert len(entry.alt) > 40
         assert entry.caption.endswith(".")
@@ -412,3 +413,49 @@ def test_exact_bayes_is_in_view_but_where_it_falls_without_end(full):
         assert after.get_yscale() == before.get_yscale() == "linear"
         low, high = before.get_ylim()
         assert after.get_ylim()[0] > low - (high - low)
+
+
+def test_every_seed_is_a_dot_in_its_column():
+    runs = [
+        paper_run("gridworld", "precision", "diagonal", arm=arm, samples=samples)
+        for arm, samples in (("released", 0), ("written", 5))
+    ]
+    axes = figure(16, synthetic_frames(*runs, seeds=3)).axes[2]
+    place = VARIANTS.index(Variant("precision", "diagonal"))
+    dots = {
+        (round(float(line.get_ydata()[0]) - place, 2), line.get_markerfacecolor() == "none"): line.get_xdata()
+        for line in axes.lines
+        if line.get_marker() == "o"
+    }
+    assert set(dots) == {(-0.18, True), (0.18, False)}
+    expected = [0.4 * 50 - METHODS.index("precision") + 0.1 * seed for seed in range(3)]
+    for values in dots.values():
+        np.testing.assert_allclose(sorted(values), expected)
+
+
+def test_share_of_exact_bayes_is_an_interquartile_mean():
+    frames = synthetic_frames(paper_run("gridworld", "precision", "diagonal"), seeds=2, tasks=5)
+    rows = frames.tests("return").filter(pl.col("t") == 50)
+    exact = [10.0, 10.0, 20.0, 40.0, 0.0]
+    oracle = pl.DataFrame(
+        [(EXACT, "gridworld", 0, task, 50, "return", value) for task, value in enumerate(exact)],
+        schema=EVALUATION_SCHEMA,
+        orient="row",
+    )
+    shares = rows["value"].mean() / np.array(exact[:4])
+    found = share_of_exact(dataclasses.replace(frames, oracle=oracle), frames.runs, rows)
+    # A task in which exact Bayes finds nothing has no share; of four, the middle two count.
+    assert found is not None
+    np.testing.assert_allclose(found.mean, np.sort(shares)[1:3].mean(), rtol=1e-6)
+    assert share_of_exact(frames, frames.runs, rows) is None
+
+
+def test_main_lines_of_control_have_equal_samples():
+    samples = [("one", 1, 5), ("five", 5, 5), ("two", 2, 5)]
+    for task, chosen in (("gridworld", "five"), ("regression", "one")):
+        runs = [
+            paper_run(task, "precision", "dense", run=f"{task}-{name}", samples=learned, acting_samples=acted)
+            for name, learned, acted in samples
+        ]
+        main = main_runs(synthetic_frames(*runs, seeds=2), task, "scratch", Variant("precision", "dense"))
+        assert main["run"].to_list() == [f"{task}-{chosen}"]

@@ -15,20 +15,36 @@ from support.verbs import float32
 from recurrent_laplace.cli import main
 from recurrent_laplace.files import StorageError, read_sealed
 from recurrent_laplace.report import page
-from recurrent_laplace.report.claims import Verdict
+from recurrent_laplace.report.claims import OUTCOMES, Gate, Verdict
 from recurrent_laplace.report.figures import FIGURES
 from recurrent_laplace.report.page import PageFigure, page_figure, render_page, write_report
 from recurrent_laplace.report.style import save_figure
 
 EVIL = "<script>alert('run')</script>"
-WORDS = ("reproduced", "not reproduced", "not decided")
+WORDS = OUTCOMES
 
 
 def verdicts():
-    return [
-        Verdict(f"C{i}", f"claim {i} <b>", f"rule {i}", word, f"evidence {i} & more", 1 + 6 * i)
+    """One claim for each outcome as written, of which the first has all columns, and one with both in one."""
+    made = [
+        Verdict(f"C{i}", f"claim {i} <b>", f"rule {i}", word, f"evidence {i} & more", 1 + 2 * i, "written")
         for i, word in enumerate(WORDS)
     ]
+    others = [
+        dataclasses.replace(made[0], verdict=word, evidence=f"evidence of {column}", column=column)
+        for column, word in (("released", "on par"), ("written, beta 1e-4", "not decided"))
+    ]
+    single = Verdict(
+        "D0", "claim of D0", "rule of D0", "reproduced", "one. two.", 1, "both", (), None, "one."
+    )
+    return [*made, *others, single]
+
+
+GATES = [
+    Gate("RNN on gridworld", "released", "a return of 9 <i>", False),
+    Gate("RNN on gridworld", "written", "a return of 9 <i>", True),
+    Gate("diagonal VRNN from scratch on gridworld", "written", "exact Bayes", None),
+]
 
 
 class Elements(html.parser.HTMLParser):
@@ -59,7 +75,8 @@ def frames():
 def rendered(frames):
     runs = sorted(frames.runs["run"])
     figures = [PageFigure(entry, "data:image/svg+xml;base64,", 800, runs) for entry in FIGURES]
-    return render_page(frames, verdicts(), figures, name="<i>study</i>", folder=Path("runs/<u>here"))
+    folder = Path("runs/<u>here")
+    return render_page(frames, verdicts(), figures, gates=GATES, name="<i>study</i>", folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +84,9 @@ def elements(rendered):
     return Elements(rendered)
 
 
-def test_claims_come_first_and_are_complete(rendered, elements):
+def test_gates_and_claims_come_first_and_are_complete(rendered, elements):
     order = [attributes["id"] for tag, attributes in elements.tags if tag == "h2"]
-    assert order == ["claims", "figures", "runs", "left-out"]
+    assert order == ["gates", "claims", "figures", "runs", "left-out"]
     text = " ".join(elements.words)
     for verdict in verdicts():
         for part in (verdict.id, verdict.claim, verdict.rule, verdict.evidence, verdict.verdict):
@@ -77,7 +94,35 @@ def test_claims_come_first_and_are_complete(rendered, elements):
         row = rendered[rendered.index(f'id="claim-{verdict.id}"') :].partition("</tr>")[0]
         assert f'href="#figure-{verdict.figure}"' in row
         assert f'class="verdict {verdict.verdict.replace(" ", "-")}"' in row
-    assert all(f"1 {word}" in text for word in WORDS)
+    assert rendered.count('id="claim-C0"') == 1
+
+
+def test_verdicts_are_counted_by_column(rendered):
+    tallies = dict(re.findall(r'<ul class="tally" aria-label="(.*?)">(.*?)</ul>', rendered, re.DOTALL))
+    assert {title: re.findall(r">(\d [a-z ]+)<", words) for title, words in tallies.items()} == {
+        "As released": ["1 on par"],
+        "As written": [f"1 {word}" for word in WORDS],
+        "As written, beta 1e-4": ["1 not decided"],
+        "Both": ["1 reproduced"],
+    }
+
+
+def test_gates_are_shown_by_column(rendered):
+    table = rendered[rendered.index('<table class="claims gates">') :].partition("</table>")[0]
+    rows = [re.findall(r"<td.*?</td>", row, re.DOTALL) for row in table.split("<tr>")[2:]]
+    found = [[re.sub(r"<.*?>", "", cell).strip() for cell in row] for row in rows]
+    assert found == [
+        ["failed a return of 9 &lt;i&gt;", "passed a return of 9 &lt;i&gt;", "-"],
+        ["-", "unknown missing: exact Bayes", "-"],
+    ]
+
+
+def test_a_claim_is_told_in_one_sentence(rendered):
+    row = rendered[rendered.index('id="claim-D0"') :].partition("</tr>")[0]
+    before = row.partition("<details>")[0]
+    assert "one." in before
+    assert "two." not in before
+    assert 'colspan="2"' in row
 
 
 def test_names_are_shown_as_text(rendered, elements):
@@ -111,7 +156,7 @@ def test_every_figure_has_an_alternative_text_and_its_runs(frames, rendered, ele
     pictures = elements.of("img")
     assert [picture["alt"] for picture in pictures] == [entry.alt for entry in FIGURES]
     assert all(len(str(picture["alt"])) > 40 for picture in pictures)
-    assert rendered.count("<details>") == len(FIGURES) + len(frames.runs)
+    assert rendered.count("<details>") == len(FIGURES) + len(frames.runs) + len(WORDS) + 1
     assert "recurrent-laplace report &#39;runs/&lt;u&gt;here&#39;" in rendered
 
 
@@ -279,3 +324,16 @@ def test_a_damaged_run_is_left_out_with_the_reason(real, tmp_path, report):
     (posthoc / "config.toml").write_text("[task]\n")
     done = report(folder, 1).check(2)
     assert "no finished run" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("programs")
+def test_runs_of_preset_smoke_are_not_judged(real, tmp_path, report):
+    folder = tmp_path / "runs"
+    shutil.copytree(real, folder, ignore=shutil.ignore_patterns("figures", "report.html"))
+    for preset, words in (("small", "not decided"), ("smoke", "not judged")):
+        (folder / "sweep.toml").write_text(f'preset = "{preset}"\n')
+        report(folder, 1).check(0)
+        text = (folder / "report.html").read_text()
+        assert re.search(rf">\d+ {words}<", text)
+        assert ("not judged<" in text) == (preset == "smoke")

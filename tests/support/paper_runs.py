@@ -83,4 +83,6 @@ def paper_frames(seeds: int = 5, unusual: str = "<script>alert(1)</script>") -> 
         )
     runs[0]["columns"]["run"] = unusual
     frames = synthetic_frames(*runs, seeds=seeds, tasks=2)
-    return dataclasses.replace(frames, left_out={"gridworld-point-ffffffffffff": "interrupted"})
+    # Tests of figures add the table of exact Bayes themselves.
+    left_out = {"gridworld-point-ffffffffffff": "interrupted"}
+    return dataclasses.replace(frames, left_out=left_out, oracle=frames.oracle.clear())

@@ -5,7 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from recurrent_laplace.report.frames import RUNS_SCHEMA, Frames
+from recurrent_laplace.evaluation.references import EXACT
+from recurrent_laplace.report.frames import MEMORYLESS, RUNS_SCHEMA, Frames, evaluation_by_seed
+from recurrent_laplace.runs.oracles import training_id
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA
 from recurrent_laplace.tasks.held_out import LENGTHS
 
@@ -23,6 +25,8 @@ DEFAULTS: dict[str, Any] = {
     "features": 16,
     "beta": 1e-2,
     "samples": 1,
+    "acting_samples": 1,
+    "arm": "written",
     "updates": 40,
     "steps": 50,
     "seed": 0,
@@ -30,6 +34,15 @@ DEFAULTS: dict[str, Any] = {
     "update_seconds": 0.1,
     "began": "2026-01-01T00:00:00+00:00",
 }
+
+
+EXACT_RETURN, MEMORYLESS_RETURN = 0.2, 0.05
+"""Returns per step of exact Bayes and of the best memoryless walk."""
+
+
+def exact_regret(t: int) -> float:
+    """Cumulative regret of exact Bayes."""
+    return 0.3 * t**0.5
 
 
 def synthetic_run(
@@ -45,7 +58,9 @@ def synthetic_frames(*runs: dict[str, Any], seeds: int = 5, tasks: int = 4) -> F
     for number, run in enumerate(runs):
         columns = run["columns"]
         name = columns.get("run", f"{columns['task']}-{columns['method']}-{number:012x}")
-        rows.append(columns | {"run": name, "path": name, "configuration": name[-12:], "seeds": seeds})
+        arm = None if columns["method"] == "rnn" and columns["task"] != "regression" else columns["arm"]
+        own = {"run": name, "path": name, "configuration": name[-12:], "seeds": seeds, "arm": arm}
+        rows.append({"task_id": columns["task"]} | columns | own)
         for metric, curve in run["training"].items():
             metrics += [
                 {"run": name, "seed": seed, "update": update, "metric": metric, "value": curve(seed, update)}
@@ -70,7 +85,35 @@ def synthetic_frames(*runs: dict[str, Any], seeds: int = 5, tasks: int = 4) -> F
     return Frames(
         runs=pl.DataFrame(rows, schema=RUNS_SCHEMA),
         metrics=pl.DataFrame(metrics, schema=METRICS_SCHEMA),
-        evaluation=pl.DataFrame(evaluations, schema=EVALUATION_SCHEMA),
+        evaluation=evaluation_by_seed(pl.DataFrame(evaluations, schema=EVALUATION_SCHEMA)),
         left_out={},
         provenance={row["run"]: [] for row in rows},
+        oracle=synthetic_oracle(rows),
     )
+
+
+def synthetic_oracle(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """Exact Bayes on the control tasks of the runs, in tests and in training, and the memoryless walk."""
+    made = []
+    for task in sorted({row["task"] for row in rows} - {"regression"}):
+        lengths = {task: LENGTHS} | {training_id(task, n): (n,) for n in {row["steps"] for row in rows}}
+        for configuration, times in lengths.items():
+            for t in times:
+                values = {
+                    (EXACT, "return"): EXACT_RETURN * t,
+                    (EXACT, "cumulative_regret"): exact_regret(t),
+                    (MEMORYLESS, "return"): MEMORYLESS_RETURN * t,
+                }
+                made += [
+                    {
+                        "run": run,
+                        "configuration": configuration,
+                        "seed": 0,
+                        "task": 0,
+                        "t": t,
+                        "metric": metric,
+                        "value": value,
+                    }
+                    for (run, metric), value in values.items()
+                ]
+    return pl.DataFrame(made, schema=EVALUATION_SCHEMA)

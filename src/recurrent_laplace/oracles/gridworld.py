@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from recurrent_laplace.errors import check_size
 from recurrent_laplace.oracles.base import (
     AbstractExactBelief,
     AbstractOracle,
@@ -139,6 +140,32 @@ class ToldWalker(AbstractReference[GridBelief]):
     def act(self, belief: GridBelief, observation: Float[Array, " O"], key: Array) -> Array:
         del belief, key
         return _towards(position(observation), self.goal)
+
+
+def memoryless_return(task: Gridworld, *, steps: int) -> float:
+    """Expected return after `steps` of the best cyclic walk, which acts on the position alone.
+
+    The walk follows one cycle through all tiles, or all but one if their number is odd (a corner for the
+    start in any tile), so that each step of an episode visits a new tile until the time is out. A goal at
+    distance d along the walk pays once in d steps; a goal beyond the end of an episode never does.
+
+    ```python
+    memoryless_return(rl.Gridworld(size=5), steps=100)  # 13.67
+    ```
+    """
+    check_size("steps", steps)
+    goals = task.size**2 - 1
+    on_cycle = _walk(task, goals - task.size % 2, steps) / goals
+    off_cycle = _walk(task, goals, steps) / goals
+    if task.start == "corner" or task.size % 2 == 0:
+        return off_cycle
+    return (on_cycle * goals + off_cycle) / (goals + 1)
+
+
+def _walk(task: Gridworld, tiles: int, steps: int) -> float:
+    """Sum over the goals of the returns of a walk that visits this many new tiles."""
+    distances = np.arange(1, min(tiles, task.episode_length) + 1)
+    return float(np.sum(steps // distances))
 
 
 def position(observation: Float[Array, " O"]) -> Int[Array, " 2"]:

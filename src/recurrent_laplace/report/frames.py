@@ -6,13 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from recurrent_laplace.files import StorageError
+from recurrent_laplace.files import StorageError, read_sealed
+from recurrent_laplace.report.arms import arm_of
 from recurrent_laplace.runs.config import Run, task_id
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.estimate import parameters
 from recurrent_laplace.runs.evaluation import stale_evaluation
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
+from recurrent_laplace.runs.toml import parse_toml
 
 RUNS_SCHEMA = {
     "run": pl.String,
@@ -29,6 +31,8 @@ RUNS_SCHEMA = {
     "features": pl.Int64,
     "beta": pl.Float64,
     "samples": pl.Int64,  # samples in the loss
+    "acting_samples": pl.Int64,
+    "arm": pl.String,  # released or written; null for runs of both
     "updates": pl.Int64,
     "steps": pl.Int64,  # steps per task in training: the cut-off
     "seed": pl.Int64,
@@ -38,6 +42,20 @@ RUNS_SCHEMA = {
     "began": pl.String,
 }
 
+TESTS_SCHEMA = {
+    "run": pl.String,
+    "configuration": pl.String,
+    "seed": pl.Int64,
+    "t": pl.Int64,
+    "metric": pl.String,
+    "value": pl.Float64,  # mean over test tasks
+    "by_task": pl.List(pl.Float32),  # values in the order of test tasks; null for metrics that need no pairs
+}
+PAIRED_METRICS = ("cross_entropy", "squared_error", "entropy", "kl", "return", "cumulative_regret")
+"""Test metrics whose values are kept for each test task, since claims compare runs task by task."""
+MEMORYLESS = "memoryless walk"
+"""Name in `oracle` of the best memoryless agent of the gridworld."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
@@ -45,12 +63,14 @@ class Frames:
 
     - `runs`: a row per run, with the columns of `RUNS_SCHEMA`;
     - `metrics`: training metrics, `run, seed, update, metric, value`;
-    - `evaluation`: test metrics, `run, configuration, seed, task, t, metric, value`;
+    - `evaluation`: test metrics, with the columns of `TESTS_SCHEMA`;
     - `left_out`: runs that cannot be reported on, with the reason;
     - `provenance`: the recorded sessions of each run;
     - `folder`: directory that `path` of the runs is relative to; None if the tables are not from a directory;
     - `oracle`: performance of exact Bayes on the tasks of the runs, if added by `with_oracles`; columns as in
-      `evaluation`, with the name of the reference as `run` and the identity of the task as `configuration`.
+      files of evaluations, with the name of the reference as `run` and the identity of the task as
+      `configuration`;
+    - `judged`: whether claims are judged; not for runs of preset smoke, which learn nothing.
     """
 
     runs: pl.DataFrame
@@ -60,6 +80,7 @@ class Frames:
     provenance: dict[str, list[dict[str, Any]]]
     folder: Path | None = None
     oracle: pl.DataFrame = dataclasses.field(default_factory=lambda: pl.DataFrame(schema=EVALUATION_SCHEMA))
+    judged: bool = True
 
     def training(self, metric: str, **chosen: Any) -> pl.DataFrame:
         """Training metric of the selected runs, joined with all columns of `runs`."""
@@ -68,11 +89,22 @@ class Frames:
         return rows.join(runs.drop("seed"), on="run", how="inner")
 
     def tests(self, metric: str, **chosen: Any) -> pl.DataFrame:
-        """Test metric of the selected runs: a row per seed and t, averaged over test tasks."""
+        """Test metric of the selected runs: a row per seed and t, joined with all columns of `runs`."""
         runs = select(self.runs, **chosen)
-        rows = self.evaluation.filter(pl.col("metric") == metric)
-        means = rows.group_by("run", "seed", "t").agg(pl.col("value").mean()).sort("run", "seed", "t")
-        return means.drop_nulls("value").join(runs.drop("seed"), on="run", how="inner")
+        rows = self.evaluation.filter(
+            (pl.col("metric") == metric) & pl.col("run").is_in(runs["run"].implode())
+        )
+        joined = rows.drop_nulls("value").join(runs.drop("seed"), on="run", how="inner")
+        return joined.drop("configuration_right").sort("run", "seed", "t")
+
+
+def evaluation_by_seed(evaluation: pl.DataFrame) -> pl.DataFrame:
+    """Rows of an evaluation by test task as rows of `TESTS_SCHEMA`."""
+    keys = ["run", "configuration", "seed", "t", "metric"]
+    tasks = pl.col("value").cast(pl.Float32).alias("by_task")
+    table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(pl.col("value").mean(), tasks)
+    kept = pl.when(pl.col("metric").is_in(PAIRED_METRICS)).then("by_task").alias("by_task")
+    return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(dict(TESTS_SCHEMA))
 
 
 def select(runs: pl.DataFrame, **chosen: Any) -> pl.DataFrame:
@@ -107,7 +139,7 @@ def load_frames(folder: Path) -> Frames:
                 continue
             sessions = read_sessions(directory.provenance_path)
             row = _row(directory, folder, parents, sessions)
-            evaluation = read_table(directory.evaluation_path, EVALUATION_SCHEMA)
+            evaluation = evaluation_by_seed(read_table(directory.evaluation_path, EVALUATION_SCHEMA))
             if directory.run.config.learning.updates:
                 metrics.append(read_table(directory.metrics_path, METRICS_SCHEMA))
         except StorageError as problem:
@@ -126,7 +158,14 @@ def load_frames(folder: Path) -> Frames:
         left_out=left_out,
         provenance=provenance,
         folder=folder,
+        judged=_preset_of(folder) != "smoke",
     )
+
+
+def _preset_of(folder: Path) -> str | None:
+    """Preset of the sweep that made the runs, if there is one."""
+    file = folder / "sweep.toml"
+    return parse_toml(read_sealed(file), file).get("preset") if file.is_file() else None
 
 
 def _exclusion_reason(directory: RunDirectory) -> str | None:
@@ -172,6 +211,8 @@ def _row(
         "features": run.config.agent.features,
         "beta": learning.beta,
         "samples": learning.training_samples,
+        "acting_samples": learning.acting_samples,
+        "arm": arm_of(run),
         "updates": learning.updates,
         "steps": learning.steps,
         "seed": run.seed,

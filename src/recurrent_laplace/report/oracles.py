@@ -3,13 +3,20 @@
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
 import polars as pl
 
+from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.evaluation.references import EXACT
-from recurrent_laplace.report.frames import Frames
+from recurrent_laplace.oracles import memoryless_return
+from recurrent_laplace.report.frames import MEMORYLESS, Frames
 from recurrent_laplace.report.selection import cutoff_of
+from recurrent_laplace.runs.config import task_id
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.oracles import oracle_table, training_id, training_table
+from recurrent_laplace.runs.tables import evaluation_frame
+from recurrent_laplace.tasks import Gridworld
+from recurrent_laplace.tasks.held_out import LENGTHS
 
 ProgressCallback = Callable[[str], None]
 """Receives one line of progress."""
@@ -27,12 +34,24 @@ def with_oracles(frames: Frames, progress: ProgressCallback = lambda text: None)
         progress(f"exact Bayes on {row['task'].replace('_', ' ')}")
         directory = RunDirectory.open(frames.folder / row["path"])
         task = directory.run.config.task
-        tables.append(oracle_table(directory.folder, task))
+        # Exact Bayes and the agents play the same test tasks.
+        runs = frames.runs.filter(pl.col("task_id") == row["task_id"])["run"].implode()
+        tests = frames.evaluation.filter(pl.col("run").is_in(runs))["by_task"].list.len()
+        tasks = max([TEST_TASKS, *tests.drop_nulls().to_list()])
+        tables.append(oracle_table(directory.folder, task, tasks=tasks))
+        if isinstance(task, Gridworld):
+            tables.append(_memoryless_table(task))
         trained = frames.runs.filter((pl.col("task_id") == row["task_id"]) & (pl.col("updates") > 0))
         tables += [
             training_table(directory.folder, task, steps=steps) for steps in trained["steps"].unique().sort()
         ]
     return dataclasses.replace(frames, oracle=pl.concat(tables))
+
+
+def _memoryless_table(task: Gridworld) -> pl.DataFrame:
+    """Expected return of the best memoryless walk, exact and the same for every test task."""
+    values = np.array([[memoryless_return(task, steps=steps) if steps else 0.0 for steps in LENGTHS]])
+    return evaluation_frame(MEMORYLESS, task_id(task), 0, LENGTHS, {"return": values})
 
 
 def exact_tests(frames: Frames, runs: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import jinja2
 
 import recurrent_laplace
 from recurrent_laplace.files import StorageError, read_sealed, write_text
-from recurrent_laplace.report.claims import Claim, Verdict, judge
+from recurrent_laplace.report.claims import OUTCOMES, Claim, Gate, Verdict, judge, judge_gates
 from recurrent_laplace.report.figures import FIGURES, FigureEntry
 from recurrent_laplace.report.frames import Frames, load_frames
 from recurrent_laplace.report.methods import ALL_ORIGINS, describe_run
@@ -22,7 +22,13 @@ from recurrent_laplace.report.style import save_figure
 PIXELS_PER_INCH = 115
 """Scale of figures, larger than in print, since text of 9 points is small on a screen."""
 
-OUTCOMES = ("reproduced", "not reproduced", "not decided")
+COLUMNS = {
+    "released": "As released",
+    "written": "As written",
+    "written, beta 1e-4": "As written, beta 1e-4",
+    "both": "Both",
+}
+"""Titles of the columns of verdicts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +41,25 @@ class PageFigure:
     width: int
     """Maximum width in pixels."""
     runs: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class PageClaim:
+    """A claim of the page with its verdicts by column."""
+
+    id: str
+    text: str
+    rule: str
+    figure: int
+    verdicts: dict[str, Verdict]
+
+    @property
+    def main(self) -> Verdict:
+        """Verdict whose decisive sentence the table shows: as written, if there is one."""
+        return next(
+            (self.verdicts[column] for column in ("written", "both", "released") if column in self.verdicts),
+            next(iter(self.verdicts.values())),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +107,7 @@ def write_report(
     frames = with_oracles(frames, progress)
     progress("judging the claims")
     verdicts = judge(frames) if claims is None else judge(frames, claims)
+    gates = judge_gates(frames)
     drawings = {}
     for entry in entries:
         progress(f"drawing figure {entry.number} of {len(entries)}: {entry.title}")
@@ -92,7 +118,8 @@ def write_report(
             save_figure(drawing, folder / "figures" / f"{entry.stem}.{suffix}")
     drawn = [page_figure(entry, drawing, folder / "figures") for entry, drawing in drawings.items()]
     progress("writing the page")
-    write_text(out, render_page(frames, verdicts, drawn, name=folder.resolve().name, folder=folder))
+    page = render_page(frames, verdicts, drawn, gates=gates, name=folder.resolve().name, folder=folder)
+    write_text(out, page)
     return out
 
 
@@ -105,7 +132,13 @@ def page_figure(entry: FigureEntry, drawing: Drawing, folder: Path) -> PageFigur
 
 
 def render_page(
-    frames: Frames, verdicts: list[Verdict], figures: list[PageFigure], *, name: str, folder: Path
+    frames: Frames,
+    verdicts: list[Verdict],
+    figures: list[PageFigure],
+    *,
+    gates: Sequence[Gate] = (),
+    name: str,
+    folder: Path,
 ) -> str:
     """Render the page as HTML; values in `frames` are escaped."""
     runs = [_page_run(frames, row, number) for number, row in enumerate(_ordered(frames), 1)]
@@ -113,8 +146,10 @@ def render_page(
         "page",
         name=name,
         dates=_dates(frames),
-        outcomes={word: sum(verdict.verdict == word for verdict in verdicts) for word in OUTCOMES},
-        verdicts=verdicts,
+        titles=COLUMNS,
+        gates=_by_name(gates),
+        tallies=_tallies(verdicts),
+        claims=_page_claims(verdicts),
         figures=figures,
         runs=runs,
         anchors={run.row["run"]: run.anchor for run in runs},
@@ -136,6 +171,32 @@ def render_template(template: str, /, **values: Any) -> str:
     source = environment.get_template(f"{template}.html.jinja")
     html = source.render(version=recurrent_laplace.__version__, **values)
     return html.encode("ascii", "xmlcharrefreplace").decode()
+
+
+def _by_name(gates: Sequence[Gate]) -> dict[str, dict[str, Gate]]:
+    """Gates by name and column."""
+    names = dict.fromkeys(gate.name for gate in gates)
+    return {name: {gate.column: gate for gate in gates if gate.name == name} for name in names}
+
+
+def _tallies(verdicts: list[Verdict]) -> dict[str, dict[str, int]]:
+    """Number of claims with each outcome that occurs, by column."""
+    tallies = {}
+    for column in COLUMNS:
+        words = [verdict.verdict for verdict in verdicts if verdict.column == column]
+        if words:
+            tallies[column] = {word: words.count(word) for word in OUTCOMES if word in words}
+    return tallies
+
+
+def _page_claims(verdicts: list[Verdict]) -> list[PageClaim]:
+    """Claims in the order of their verdicts; two claims may have one id."""
+    claims: dict[tuple[str, str], PageClaim] = {}
+    for verdict in verdicts:
+        key = (verdict.id, verdict.claim)
+        new = PageClaim(verdict.id, verdict.claim, verdict.rule, verdict.figure, {})
+        claims.setdefault(key, new).verdicts[verdict.column] = verdict
+    return list(claims.values())
 
 
 def _page_run(frames: Frames, row: dict[str, Any], number: int) -> PageRun:

@@ -48,9 +48,10 @@ def main_runs(
 ) -> pl.DataFrame:
     """Runs of one configuration of a variant, which may be several with a few seeds each.
 
-    The preferred configuration has one sample, beta 1e-2, window 1 for sums and 10 for the stationary
-    posterior, and for fine-tuning the earliest snapshot. A missing value, or one without a preference, is
-    replaced by that of most seeds. Given values of `samples` and `snapshot` are required, not preferred.
+    The preferred configuration is as the paper is written, with as many samples in the loss of control agents
+    as in acting, else one, beta 1e-2, window 1 for sums and 10 for the stationary posterior, and for
+    fine-tuning the earliest snapshot. A missing value, or one without a preference, is replaced by that of
+    most seeds. Given values of `samples` and `snapshot` are required, not preferred.
     """
     runs = all_runs(frames, task, origin, variant)
     if variant != RNN:
@@ -60,16 +61,27 @@ def main_runs(
             runs = select(runs, samples=samples)
         if snapshot is not None:
             runs = select(runs, kept=snapshot)
+        runs = narrow(runs, "arm", ("written",))
+        if samples is None:
+            runs = with_equal_samples(runs)
         runs = narrow(runs, "samples", (1,))
         runs = narrow(runs, "beta", (1e-2,))
         runs = narrow(runs, "window", PREFERRED_WINDOWS.get(variant.method, ()))
         runs = narrow(runs, "kept", (0.5, 0.75) if origin == "finetuned" else (1.0,))
+    if variant == RNN:
+        runs = narrow(runs, "arm", ("written",))
     for column in ("features", "steps", "updates"):
         runs = narrow(runs, column, ())
     if origin == "scratch" or variant == RNN:
         # Configurations of fine-tuned and post-hoc runs name the parent, so they differ between seeds.
         runs = narrow(runs, "configuration", ())
     return runs.select(frames.runs.columns)
+
+
+def with_equal_samples(runs: pl.DataFrame) -> pl.DataFrame:
+    """Control runs with as many samples in the loss as in acting; all runs if there are none."""
+    same = runs.filter((pl.col("task") != "regression") & (pl.col("samples") == pl.col("acting_samples")))
+    return runs if same.is_empty() else same
 
 
 def cutoff_of(runs: pl.DataFrame) -> int | None:

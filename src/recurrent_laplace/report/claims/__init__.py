@@ -1,16 +1,30 @@
 """The paper's claims, and a verdict on each from the tables of runs."""
 
-import dataclasses
 from collections.abc import Iterable
 
-import polars as pl
-
 from recurrent_laplace.report.claims import gridworld, model, regression, training
-from recurrent_laplace.report.claims.verdict import Claim, Outcome, Verdict
+from recurrent_laplace.report.claims.columns import BOTH, RELEASED, WEAKER, WRITTEN, trained_beliefs
+from recurrent_laplace.report.claims.gates import Gate, gates_of
+from recurrent_laplace.report.claims.verdict import OUTCOMES, Claim, Outcome, Verdict
 from recurrent_laplace.report.frames import Frames
 
-__all__ = ["CLAIMS", "Claim", "Outcome", "Verdict", "judge"]
+__all__ = [
+    "CLAIMS",
+    "COLUMNS",
+    "OUTCOMES",
+    "RULES_DATE",
+    "Claim",
+    "Gate",
+    "Outcome",
+    "Verdict",
+    "judge",
+    "judge_gates",
+]
 
+RULES_DATE = "2026-11-19"
+"""Date of the rules: of gates, columns, margins, looks and claims."""
+COLUMNS = (RELEASED, WRITTEN, WEAKER, BOTH)
+"""Columns, in the order of the page."""
 CLAIMS = tuple(
     value
     for module in (regression, gridworld, training, model)
@@ -19,20 +33,20 @@ CLAIMS = tuple(
 )
 """All claims, in the order of their definition, which is that of the page."""
 
-TRAINING_METRICS = ("loss", "return", "kl")
-TEST_METRICS = ("cross_entropy", "entropy", "kl", "return", "cumulative_regret")
-"""Metrics that claims use."""
-
 
 def judge(frames: Frames, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]:
-    """Judge every claim; those from outside of the package are added as in `(*CLAIMS, own)`."""
-    reduced = _reduced(frames)
-    return [claim.judge(reduced) for claim in claims]
+    """Judge every claim in each of its columns, in the order of the claims.
+
+    Claims from outside of the package are added as in `(*CLAIMS, own)`. The third column of a claim, a
+    smaller weight of the KL, is left out where there are no such runs.
+    """
+    gates = {column: gates_of(frames, column) for column in COLUMNS}
+    verdicts = [claim.judge(frames, column, gates[column]) for claim in claims for column in claim.columns]
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _reduced(frames: Frames) -> Frames:
-    """The tables with only the metrics of claims, averaged over test tasks once for all claims."""
-    tests = frames.evaluation.filter(pl.col("metric").is_in(TEST_METRICS))
-    means = tests.group_by("run", "configuration", "seed", "t", "metric").agg(pl.col("value").mean())
-    metrics = frames.metrics.filter(pl.col("metric").is_in(TRAINING_METRICS))
-    return dataclasses.replace(frames, metrics=metrics, evaluation=means)
+def judge_gates(frames: Frames) -> list[Gate]:
+    """Gates of each column: whether the agents have learned enough to be judged."""
+    runs = trained_beliefs(WEAKER.restrict(frames).runs)
+    columns = (RELEASED, WRITTEN, WEAKER) if WEAKER.beta in runs["beta"] else (RELEASED, WRITTEN)
+    return [gate for column in columns for gate in gates_of(frames, column)]

@@ -1,35 +1,44 @@
-"""Claims, comparisons, and the verdicts that follow from them."""
+"""Claims, their findings, and the verdicts that follow from them."""
 
 import dataclasses
-import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from recurrent_laplace.evaluation.statistics import Interval, State, all_hold, mean_interval
+from recurrent_laplace.report.claims.closing import Closed, close
+from recurrent_laplace.report.claims.columns import BETA, TWO, WEAKER, Column
+from recurrent_laplace.report.claims.comparison import (
+    AbstractComparison,
+    ExactComparison,
+    ExceptionComparison,
+    HalfComparison,
+    MeanComparison,
+    Region,
+)
+from recurrent_laplace.report.claims.samples import Sample
 from recurrent_laplace.report.frames import Frames
 
-Outcome = Literal["reproduced", "not reproduced", "not decided"]
-OUTCOMES: dict[State, Outcome] = {"holds": "reproduced", "fails": "not reproduced", "open": "not decided"}
-"""Verdict on a claim when all comparisons hold, one fails, or one is open."""
+if TYPE_CHECKING:
+    from recurrent_laplace.report.claims.gates import Gate
+    from recurrent_laplace.report.claims.groups import Group
 
-Seeds = dict[int, float]
-"""Values by seed, NaN where a seed has none; seeds are the units of every interval."""
+Outcome = Literal["reproduced", "not reproduced", "on par", "not decided", "agents not trained", "not judged"]
+OUTCOMES: tuple[Outcome, ...] = (
+    *("reproduced", "not reproduced", "on par", "not decided", "agents not trained", "not judged"),
+)
+"""Verdicts, in the order of the page."""
 
 ENOUGH_SEEDS = 2
 """Minimum number of seeds for an interval."""
-CROSS_ENTROPY_MARGIN = 0.1
-"""Margin for on par, in nats."""
-RETURN_MARGIN = 0.05
-"""Margin for on par, as a fraction of the RNN's return."""
 NAMED = 3
-"""Maximum number of comparisons of a kind that the evidence spells out."""
+"""Maximum number of comparisons or missing runs of a kind that the evidence spells out."""
+
+Values = Sample | Mapping[int, float]
+"""Values by seed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A claim, its decision rule, and the outcome."""
+    """A claim, its decision rule, and the outcome in one column."""
 
     id: str
     claim: str
@@ -39,111 +48,160 @@ class Verdict:
     evidence: str
     figure: int
     """Number of the figure that shows the evidence."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """One comparison of a claim."""
-
-    state: State
-    words: str
-    """Measured values and claimed bounds, in words."""
-    slack: float
-    """Distance to the bound, in half-widths of the interval; small if the decision was close."""
-    is_exact: bool = False
-    """Whether the values are counts or times, without an interval."""
+    column: str = "both"
+    """`released`, `written`, `both`, or `written, beta 0.0001`."""
+    open: tuple[str, ...] = ()
+    """Configurations in comparisons that are open, for which more seeds may decide; independent of seeds."""
+    gate: str | None = None
+    """Name of the gate that failed."""
+    summary: str = ""
+    """The decisive part of the evidence, in one sentence."""
 
 
 class Findings:
     """Comparisons of a claim, and the runs or values that were missing."""
 
-    def __init__(self):
-        self.checks: list[Check] = []
+    def __init__(self, beta: float = BETA):
+        self.beta = beta
+        self.comparisons: list[AbstractComparison] = []
         self.missing: list[str] = []
         self.lacking: dict[str, list[str]] = {}
         self.notes: list[str] = []
+        self.groups: list[Group] = []
+        """Groups of runs that were used, of which some have a gate to pass."""
+        self._closed: list[Closed] | None = None
 
-    def below(self, subject: str, values: Seeds, bound: float, unit: str) -> None:
-        """Claim that the mean over seeds is below `bound`."""
-        self.between(subject, values, -math.inf, bound, unit)
+    def above(self, subject: str, values: Values, bound: float, unit: str, margin: float = 0.0) -> None:
+        """Claim that the mean is above `bound` by more than the margin; it may be on par."""
+        self.add(self.compare(subject, values, Region.above(bound, margin), unit))
 
-    def above(self, subject: str, values: Seeds, bound: float, unit: str) -> None:
-        """Claim that the mean over seeds is above `bound`."""
-        self.between(subject, values, bound, math.inf, unit)
+    def below(self, subject: str, values: Values, bound: float, unit: str, margin: float = 0.0) -> None:
+        """Claim that the mean is below `bound` by more than the margin; it may be on par."""
+        self.add(self.compare(subject, values, Region.below(bound, margin), unit))
 
-    def between(self, subject: str, values: Seeds, low: float, high: float, unit: str) -> None:
-        """Claim that the mean over seeds is between `low` and `high`."""
-        if (check := self.check(subject, values, low, high, unit)) is not None:
-            self.checks.append(check)
+    def at_least(self, subject: str, values: Values, bound: float, unit: str, margin: float = 0.0) -> None:
+        """Claim that the mean is above `bound` or on par with it."""
+        self.add(self.compare(subject, values, Region(low=bound - margin), unit))
 
-    def check(self, subject: str, values: Seeds, low: float, high: float, unit: str) -> Check | None:
-        """Make the comparison of `between`; None, and recorded as missing, if seeds or values are missing."""
-        if len(values) < ENOUGH_SEEDS:
-            available = f"only seed {min(values)}" if values else "no seed"
-            return self._record_missing(subject, f"{available}, where an interval needs {ENOUGH_SEEDS},")
-        lost = [str(seed) for seed, value in sorted(values.items()) if not math.isfinite(value)]
-        if lost:
+    def at_most(self, subject: str, values: Values, bound: float, unit: str, margin: float = 0.0) -> None:
+        """Claim that the mean is below `bound` or on par with it."""
+        self.add(self.compare(subject, values, Region(high=bound + margin), unit))
+
+    def between(self, subject: str, values: Values, low: float, high: float, unit: str) -> None:
+        """Claim that the mean is between `low` and `high`."""
+        self.add(self.compare(subject, values, Region(low, high), unit))
+
+    def compare(self, subject: str, values: Values, region: Region, unit: str) -> MeanComparison | None:
+        """Make a comparison; None, and recorded as missing, if seeds or values are missing."""
+        sample = Sample.of(values)
+        if not self.complete(subject, sample):
+            return None
+        return MeanComparison(subject, sample, region, unit)
+
+    def complete(self, subject: str, sample: Sample) -> bool:
+        """Whether there are enough seeds, all with finite values; if not, it is recorded."""
+        seeds = sample.seeds
+        if len(seeds) < ENOUGH_SEEDS:
+            available = f"only seed {seeds[0]}" if seeds else "no seed"
+            self._record_missing(subject, f"{available}, where an interval needs {ENOUGH_SEEDS},")
+        elif sample.lost:
             # Leaving them out would bias the verdict towards successful seeds.
-            seeds = "seed" if len(lost) == 1 else "seeds"
-            return self._record_missing(subject, f"no finite value for {seeds} {', '.join(lost)}")
-        interval = mean_interval(np.array([values[seed] for seed in sorted(values)]))
-        numbers = f"{_number(interval.mean)} {unit} (99% interval {_number(interval.low)} to "
-        numbers += f"{_number(interval.high)}, {interval.units} seeds)"
-        return _compare(f"{subject} is {numbers}", interval, low, high)
+            word = "seed" if len(sample.lost) == 1 else "seeds"
+            self._record_missing(subject, f"no finite value for {word} {', '.join(map(str, sample.lost))}")
+        else:
+            return True
+        return False
 
-    def exact(self, subject: str, value: float, other: str, bound: float, unit: str) -> None:
-        """Claim that a value is below `bound`, the value of `other`; both are known exactly."""
-        words = f"{subject} has {_number(value)} {unit} and {other} {_number(bound)}"
-        state = "holds" if value < bound else "fails"
-        self.checks.append(Check(state, words, (bound - value) / max(abs(bound), 1e-12), is_exact=True))
+    def add(self, comparison: AbstractComparison | None) -> None:
+        """Add a comparison to the claim."""
+        if comparison is not None:
+            self.comparisons.append(comparison)
 
-    def otherwise(self, subject: str, checks: list[Check | None]) -> None:
+    def exact(self, words: str, value: float, region: Region) -> None:
+        """Claim that a number is in a region; it is known, or measured without an interval."""
+        self.add(ExactComparison(words, value, region))
+
+    def half(self, subject: str, parts: Sequence[AbstractComparison | None]) -> None:
+        """Claim that at least half of these comparisons hold."""
+        known = [part for part in parts if part is not None]
+        if known and len(known) == len(parts):
+            self.add(HalfComparison(subject, known))
+
+    def otherwise(self, subject: str, parts: Sequence[AbstractComparison | None]) -> None:
         """Claim that not all of these comparisons hold: `subject` is the exception of the claim."""
-        known = [check for check in checks if check is not None]
-        if len(known) < len(checks):
-            return
-        states = [check.state for check in known]
-        words = "; ".join(check.words for check in known)
-        state = "holds" if "fails" in states else "open" if "open" in states else "fails"
-        word = {"holds": "is the exception", "open": "may be the exception", "fails": "is no exception"}
-        self.checks.append(Check(state, f"{subject} {word[state]} ({words})", math.inf))
+        known = [part for part in parts if part is not None]
+        if known and len(known) == len(parts):
+            self.add(ExceptionComparison(subject, known))
+
+    @property
+    def closed(self) -> list[Closed]:
+        """States of the comparisons, made once."""
+        if self._closed is None or len(self._closed) != len(self.comparisons):
+            self._closed = close(self.comparisons)
+        return self._closed
 
     @property
     def verdict(self) -> Outcome:
-        """Reproduced if all comparisons hold, not if one fails, undecided if something is missing or open."""
-        if self.missing or self.lacking or not self.checks:
+        """Verdict from the comparisons, without gates; undecided if something is missing."""
+        states = {closed.state for closed in self.closed}
+        if self.missing or self.lacking or not states:
             return "not decided"
-        return OUTCOMES[all_hold(check.state for check in self.checks)]
+        if "fails" in states:
+            return "not reproduced"
+        if "open" in states:
+            return "not decided"
+        return "on par" if "on par" in states else "reproduced"
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Configurations in open comparisons of a claim that is not decided."""
+        if self.verdict != "not decided" or "fails" in {closed.state for closed in self.closed}:
+            return ()
+        pairs = zip(self.comparisons, self.closed, strict=True)
+        unclear = [comparison.configurations for comparison, closed in pairs if closed.state == "open"]
+        return tuple(sorted(frozenset().union(*unclear)))
+
+    def sentences(self, named: int = NAMED) -> list[str]:
+        """Decisive comparisons in words, the most important first, with at most `named` of a kind."""
+        parts = []
+        absent = [*_first(dict.fromkeys(self.missing), named), *self._reasons()]
+        if absent:
+            parts.append(f"Missing: {'; '.join(absent)}")
+        elif not self.comparisons:
+            parts.append("There is nothing to compare")
+        count = len(self.comparisons)
+        words = {"fails": "fail", "open": "are open", "on par": "are on par"}
+        shown = False
+        for state, verb in words.items():
+            chosen = [closed for closed in self.closed if closed.state == state]
+            if chosen:
+                head = f"{len(chosen)} of {count} comparisons {verb}"
+                is_detail = shown or (absent and state != "fails")
+                parts.append(head if is_detail else f"{head}: {self._spelled(chosen, named)}")
+                shown = True
+        if count and not shown:
+            held = "The one comparison holds" if count == 1 else f"All {count} comparisons hold; the closest"
+            closest = [closed.reading.words for closed in self._closest()[:named]]
+            parts.append(f"{held}: {'; '.join(closest)}")
+        return [f"{part}." for part in [*parts, *self.notes]]
 
     @property
     def evidence(self) -> str:
-        """Decisive comparisons in words."""
-        parts = []
-        absent = [*dict.fromkeys(self.missing), *self._reasons()]
-        if absent:
-            parts.append(f"Missing: {'; '.join(absent)}")
-        elif not self.checks:
-            parts.append("There is nothing to compare")
-        count = len(self.checks)
-        failed = [check for check in self.checks if check.state == "fails"]
-        unclear = [check for check in self.checks if check.state == "open"]
-        if failed:
-            parts.append(f"{len(failed)} of {count} comparisons fail: {_spelled(failed)}")
-        if unclear and (failed or absent):
-            parts.append(f"{len(unclear)} of {count} comparisons are open")
-        elif unclear:
-            parts.append(f"{len(unclear)} of {count} comparisons are open: {_spelled(unclear)}")
-        if self.checks and not failed and not unclear:
-            held = "The one comparison holds" if count == 1 else f"All {count} comparisons hold; the closest"
-            parts.append(f"{held}: {'; '.join(check.words for check in self._closest())}")
-        return ". ".join([*parts, *self.notes]) + "."
+        """All sentences of the evidence."""
+        return " ".join(self.sentences())
+
+    def _spelled(self, chosen: list[Closed], named: int) -> str:
+        """The clearest comparisons in words."""
+        chosen = sorted(chosen, key=lambda closed: closed.reading.fails)
+        return "; ".join(_first((closed.reading.words for closed in chosen), named))
 
     def _record_missing(self, subject: str, reason: str) -> None:
         self.lacking.setdefault(reason, []).append(subject)
 
     def _reasons(self) -> list[str]:
         """Reasons why comparisons could not be made; a reason that applies to all is given once."""
-        tried = sum(not check.is_exact for check in self.checks) + sum(map(len, self.lacking.values()))
+        tried = sum(not comparison.is_exact for comparison in self.comparisons)
+        tried += sum(map(len, self.lacking.values()))
         return [
             f"{reason} in all {tried} comparisons of seeds"
             if len(subjects) == tried > NAMED
@@ -151,10 +209,14 @@ class Findings:
             for reason, subjects in self.lacking.items()
         ]
 
-    def _closest(self) -> list[Check]:
+    def _closest(self) -> list[Closed]:
         """The closest comparison with an interval, and the closest without."""
-        kinds = ([check for check in self.checks if check.is_exact == exact] for exact in (False, True))
-        return [min(checks, key=lambda check: check.slack) for checks in kinds if checks]
+        pairs = list(zip(self.comparisons, self.closed, strict=True))
+        kinds = (
+            [closed for comparison, closed in pairs if comparison.is_exact == exact]
+            for exact in (False, True)
+        )
+        return [max(kind, key=lambda closed: closed.reading.holds) for kind in kinds if kind]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,54 +229,56 @@ class Claim:
     figure: int
     decide: Callable[[Frames, Findings], None]
     """Function that makes the comparisons."""
+    columns: tuple[Column, ...] = TWO
+    """Columns in which it is judged."""
 
-    def judge(self, frames: Frames) -> Verdict:
-        """Judge the claim on the tables of runs."""
-        found = Findings()
-        self.decide(frames, found)
-        return Verdict(self.id, self.text, self.rule, found.verdict, found.evidence, self.figure)
+    def judge(self, frames: Frames, column: Column, gates: "Sequence[Gate]" = ()) -> Verdict | None:
+        """Judge the claim in a column; None for the third column where the claim has no such runs.
+
+        `gates` are those of the column; the claim must pass the ones of the runs that it uses.
+        """
+        chosen = column.restrict(frames)
+        found = Findings(column.beta_of(chosen))
+        self.decide(chosen, found)
+        if column == WEAKER and not any(group.was_trained_with_belief for group in found.groups):
+            return None
+        names = {name for group in found.groups for name in group.gates}
+        used = [gate for gate in gates if gate.name in names]
+        found.missing += [gate.words for gate in used if gate.passed is None]
+        failed = [gate for gate in used if gate.passed is False]
+        verdict, configurations = found.verdict, found.open
+        sentences, summary = found.sentences(), found.sentences(1)[0]
+        if failed:
+            verdict, configurations = "agents not trained", ()
+            sentences = [f"Gate: {'; '.join(_first((gate.words for gate in failed), NAMED))}.", *sentences]
+            summary = f"Gate: {'; '.join(_first((gate.words for gate in failed), 1))}."
+        if not frames.judged:
+            verdict, configurations = "not judged", ()
+            summary = "Runs of preset smoke learn nothing."
+            sentences = [summary, *sentences]
+        return Verdict(
+            self.id,
+            self.text,
+            self.rule,
+            verdict,
+            " ".join(sentences),
+            self.figure,
+            column.name,
+            configurations,
+            failed[0].name if failed else None,
+            summary,
+        )
 
 
-def claim(id: str, text: str, *, rule: str, figure: int) -> Callable[..., Claim]:
+def claim(
+    id: str, text: str, *, rule: str, figure: int, columns: tuple[Column, ...] = TWO
+) -> Callable[..., Claim]:
     """Decorator that turns the function with the comparisons into a claim."""
-    return lambda decide: Claim(id, text, rule, figure, decide)
+    return lambda decide: Claim(id, text, rule, figure, decide, columns)
 
 
-def minus(first: Seeds, second: Seeds) -> Seeds:
-    """Differences by seed, for the seeds that both have; a seed has the same test tasks in both."""
-    return {seed: value - second[seed] for seed, value in first.items() if seed in second}
-
-
-def mean(values: Seeds) -> float:
-    """Mean of the finite values over seeds; 0 if there are none."""
-    finite = [value for value in values.values() if math.isfinite(value)]
-    return float(np.mean(finite)) if finite else 0.0
-
-
-def _spelled(checks: list[Check]) -> str:
-    """The clearest comparisons in words."""
-    chosen = sorted(checks, key=lambda check: check.slack)
-    more = [f"and {len(chosen) - NAMED} more"] if len(chosen) > NAMED else []
-    return "; ".join([*(check.words for check in chosen[:NAMED]), *more])
-
-
-def _compare(words: str, interval: Interval, low: float, high: float) -> Check:
-    half = max((interval.high - interval.low) / 2, 1e-12)
-    slack = min(interval.low - low, high - interval.high) / half
-    if slack > 0:
-        state = "holds"
-    elif interval.high <= low or interval.low >= high:
-        state = "fails"
-    else:
-        state = "open"
-    if math.isinf(low):
-        needed = f"below {_number(high)}"
-    elif math.isinf(high):
-        needed = f"above {_number(low)}"
-    else:
-        needed = f"between {_number(low)} and {_number(high)}"
-    return Check(state, f"{words}, claimed {needed}", slack)
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value + 0.0:.3g}"
+def _first(words: Iterable[str], count: int) -> list[str]:
+    """The first of some texts, and how many more there are."""
+    words = list(words)
+    more = [f"and {len(words) - count} more"] if len(words) > count else []
+    return [*words[:count], *more]

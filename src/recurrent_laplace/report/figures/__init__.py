@@ -1,4 +1,4 @@
-"""Figures of the report: the paper's, and two more."""
+"""Figures of the report: the paper's, and three more."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from recurrent_laplace.report.figures.finetuning import figure_06, figure_09, fi
 from recurrent_laplace.report.figures.predictive import figure_14
 from recurrent_laplace.report.figures.problems import figure_04
 from recurrent_laplace.report.figures.regression import figure_01, figure_07, figure_08
+from recurrent_laplace.report.figures.seeds import figure_16
 from recurrent_laplace.report.figures.timing import figure_15
 from recurrent_laplace.report.frames import Frames
 from recurrent_laplace.report.panels import Drawing
@@ -190,6 +191,18 @@ FIGURES = (
         caption="Shortest time of an update per seed of each run from scratch, relative to the RNN's on the "
         "same task. A dot is a run. Not in the paper.",
         draw=figure_15,
+    ),
+    FigureEntry(
+        number=16,
+        name="every-seed",
+        title="Final test result of every seed",
+        alt="Three panels of dots, one for each task: the test result at the cut-off of every seed of each "
+        "method from scratch, as released and as written.",
+        caption="Test result after T steps, from scratch: a dot is a seed, open as released and filled as "
+        "written. Dashed: exact Bayes, on control tasks. On the gridworld, the interquartile mean over test "
+        "tasks of the return as a share of that of exact Bayes, with its 99% bootstrap interval. Not in the "
+        "paper.",
+        draw=figure_16,
     ),
 )
 """All figures, ordered by number."""
