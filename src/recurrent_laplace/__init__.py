@@ -57,15 +57,23 @@ if TYPE_CHECKING:
     from recurrent_laplace.monitoring import load as load
     from recurrent_laplace.monitoring import register_serializable as register_serializable
     from recurrent_laplace.monitoring import save as save
+    from recurrent_laplace.posterior import AbstractLikelihood as AbstractLikelihood
     from recurrent_laplace.posterior import AbstractPosterior as AbstractPosterior
+    from recurrent_laplace.posterior import BernoulliLikelihood as BernoulliLikelihood
+    from recurrent_laplace.posterior import CategoricalLikelihood as CategoricalLikelihood
     from recurrent_laplace.posterior import ConjugatePosterior as ConjugatePosterior
     from recurrent_laplace.posterior import Cost as Cost
+    from recurrent_laplace.posterior import GaussianLikelihood as GaussianLikelihood
     from recurrent_laplace.posterior import Inference as Inference
     from recurrent_laplace.posterior import Info as Info
+    from recurrent_laplace.posterior import JointLikelihood as JointLikelihood
     from recurrent_laplace.posterior import LaplacePosterior as LaplacePosterior
+    from recurrent_laplace.posterior import LikelihoodPosterior as LikelihoodPosterior
     from recurrent_laplace.posterior import Linearized as Linearized
     from recurrent_laplace.posterior import Mixture as Mixture
     from recurrent_laplace.posterior import PointPosterior as PointPosterior
+    from recurrent_laplace.posterior import Predictive as Predictive
+    from recurrent_laplace.posterior import Predictor as Predictor
     from recurrent_laplace.posterior import VariationalPosterior as VariationalPosterior
     from recurrent_laplace.posterior import predict_average as predict_average
     from recurrent_laplace.posterior import predict_linearized as predict_linearized
@@ -96,8 +104,10 @@ _NAMES = {
     "cells": "GRU LSTM AbstractCell AbstractGatedCell Affine Autodiff Elman Linear Memory",
     "gaussians": "AbstractBelief AbstractGaussian DenseGaussian DiagonalGaussian PointBelief "
     "SpectralGaussian cayley_basis",
-    "posterior": "AbstractPosterior ConjugatePosterior Cost Inference Info LaplacePosterior Linearized "
-    "Mixture PointPosterior VariationalPosterior predict_average predict_linearized predict_mixture",
+    "posterior": "AbstractLikelihood AbstractPosterior BernoulliLikelihood CategoricalLikelihood "
+    "ConjugatePosterior Cost GaussianLikelihood Inference Info JointLikelihood LaplacePosterior "
+    "LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor VariationalPosterior "
+    "predict_average predict_linearized predict_mixture",
     "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour ConjugateConfig LaplaceConfig "
     "PointConfig PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "

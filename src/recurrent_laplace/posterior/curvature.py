@@ -34,8 +34,6 @@ WORKING_SET = 2**21
 """Bytes of Jacobians per chunk of a diagonal curvature: enough for large products, few enough for cache."""
 DENSE_WORKING_SET = 2**23
 """Bytes of Jacobians per chunk of a dense curvature, whose many small products gain from larger chunks."""
-FACTORED_TOGETHER = 2**20
-"""Matrix entries per chunk of a factorisation; small chunks lose time to launching operations."""
 FEW_FEATURES = 16
 """Largest number of features for which outer products are faster as a sum of elementwise products."""
 
