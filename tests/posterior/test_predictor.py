@@ -40,24 +40,20 @@ def scipy_log_prob(name, outputs, target):
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_likelihoods_against_scipy(name):
-    likelihood, target = LIKELIHOODS[name], TARGETS[name]
+    likelihood, target, outputs = LIKELIHOODS[name], jnp.asarray(TARGETS[name]), jnp.asarray(OUTPUTS)
     assert likelihood.size == K
-    log_prob = likelihood.log_prob(jnp.asarray(OUTPUTS), jnp.asarray(target))
+    log_prob = likelihood.log_prob(outputs, target)
     assert_close(log_prob, scipy_log_prob(name, OUTPUTS, target))
-    mean, variance = likelihood.mean(jnp.asarray(OUTPUTS)), likelihood.variance(jnp.asarray(OUTPUTS))
+    mean, variance = likelihood.mean(outputs), likelihood.variance(outputs)
     if name == "gaussian":
         assert_close((mean, variance), (OUTPUTS, np.tile(STDDEV**2, (4, 1))))
-        assert_close(
-            likelihood.deviance(jnp.asarray(OUTPUTS), jnp.asarray(target)), ((OUTPUTS - target) ** 2).sum(-1)
-        )
-        assert_close(
-            likelihood.with_noise(2.0).variance(jnp.asarray(OUTPUTS)), np.tile(4 * STDDEV**2, (4, 1))
-        )
+        assert_close(likelihood.deviance(outputs, target), ((OUTPUTS - target) ** 2).sum(-1))
+        assert_close(likelihood.with_noise(2.0).variance(outputs), np.tile(4 * STDDEV**2, (4, 1)))
     else:
         chance = scipy.special.expit(OUTPUTS) if name == "bernoulli" else scipy.special.softmax(OUTPUTS, -1)
         assert_close((mean, variance), (chance, chance * (1 - chance)))
         assert_close(
-            likelihood.deviance(jnp.asarray(OUTPUTS), jnp.asarray(target)),
+            likelihood.deviance(outputs, target),
             -2 * scipy_log_prob(name, OUTPUTS, target),
         )
     # Logits of categories are determined up to a constant.

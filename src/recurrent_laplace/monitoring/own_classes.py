@@ -12,7 +12,7 @@ from recurrent_laplace.models import layers
 from recurrent_laplace.monitoring.encoding import register_serializable
 from recurrent_laplace.monitoring.monitor import StreamState
 from recurrent_laplace.monitoring.readings import Heads
-from recurrent_laplace.posterior import accumulation, conjugate, laplace
+from recurrent_laplace.posterior import accumulation, conjugate, laplace, likelihood
 
 GATES = {cells.LSTM: 4, cells.GRU: 3, cells.Elman: 1, cells.Linear: 1}
 """Weight rows per hidden unit of each cell."""
@@ -96,6 +96,14 @@ def _check_conjugate(made: posterior.ConjugatePosterior) -> None:
     check_shape("precision_head", made.precision_head.weight, sizes)
 
 
+def _check_likelihood(made: posterior.LikelihoodPosterior) -> None:
+    posterior.LikelihoodPosterior(**vars(made))
+
+
+def _check_predictor(made: posterior.Predictor) -> None:
+    posterior.Predictor(**vars(made))
+
+
 for _name, _class, _check in (
     ("LSTM", cells.LSTM, _check_cell),
     ("GRU", cells.GRU, _check_cell),
@@ -107,6 +115,12 @@ for _name, _class, _check in (
     ("VariationalPosterior", posterior.VariationalPosterior, _check_variational),
     ("LaplacePosterior", posterior.LaplacePosterior, _check_laplace),
     ("ConjugatePosterior", posterior.ConjugatePosterior, _check_conjugate),
+    ("LikelihoodPosterior", posterior.LikelihoodPosterior, _check_likelihood),
+    ("Predictor", posterior.Predictor, _check_predictor),
+    ("GaussianLikelihood", posterior.GaussianLikelihood, None),
+    ("BernoulliLikelihood", posterior.BernoulliLikelihood, None),
+    ("CategoricalLikelihood", posterior.CategoricalLikelihood, None),
+    ("JointLikelihood", posterior.JointLikelihood, None),
     ("LayerNorm", layers.LayerNorm, _check_layer_norm),
     ("MLP", layers.MLP, _check_mlp),
     ("Embedder", layers.Embedder, _check_embedder),
@@ -118,6 +132,7 @@ for _name, _class, _check in (
     ("Heads", Heads, None),
     ("LaplaceState", laplace.LaplaceState, None),
     ("ConjugateState", conjugate.ConjugateState, None),
+    ("LikelihoodState", likelihood.LikelihoodState, None),
     ("RunningSum", accumulation.RunningSum, None),
     ("Window", accumulation.Window, None),
     ("DiagonalGaussian", gaussians.DiagonalGaussian, None),
@@ -150,7 +165,8 @@ def _input(size: Any, dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def _update(module: posterior.AbstractPosterior, x: jax.Array) -> gaussians.AbstractBelief:
-    return module.update(module.init(), x)[1]
+    query = None if module.query_size is None else jnp.zeros(module.query_size, x.dtype)
+    return module.update(module.init(), x, query=query)[1]
 
 
 def _act(agent: models.Agent, observation: jax.Array) -> Any:

@@ -120,8 +120,8 @@ class AbstractPosterior(eqx.Module):
     ) -> AbstractBelief:
         """Consume inputs of shape `(T, D)` and return the belief after each, with a leading time axis.
 
-        `resets` are booleans of shape `(T,)`; a reset applies before the input of its step. `queries`, `(T, Q)`,
-        are those of `update`.
+        `resets` are booleans of shape `(T,)`; a reset applies before the input of its step. `queries`, of
+        shape `(T, Q)`, are those of `update`.
         """
         return self.infer(inputs, resets, queries=queries).belief
 

@@ -26,7 +26,9 @@ ADDED_LATER = {
     ("posterior", "temperature"): 1.0,
     ("learning", "lookup"): True,
     ("learning", "kl_fraction"): 1.0,
+    ("learning", "observation_weight"): 1.0,
     ("agent", "initialization"): "pytorch",
+    ("agent", "predict"): [],
 }
 """Keys added after version 0.1 and their defaults, which are left out of a run's identity."""
 
