@@ -50,10 +50,13 @@ if TYPE_CHECKING:
     from recurrent_laplace.models import with_posterior as with_posterior
     from recurrent_laplace.monitoring import Diagnosis as Diagnosis
     from recurrent_laplace.monitoring import Monitor as Monitor
+    from recurrent_laplace.monitoring import PredictorFit as PredictorFit
     from recurrent_laplace.monitoring import Reading as Reading
+    from recurrent_laplace.monitoring import Recording as Recording
     from recurrent_laplace.monitoring import ShiftAlarm as ShiftAlarm
     from recurrent_laplace.monitoring import diagnose as diagnose
     from recurrent_laplace.monitoring import export as export
+    from recurrent_laplace.monitoring import fit_predictor as fit_predictor
     from recurrent_laplace.monitoring import load as load
     from recurrent_laplace.monitoring import register_serializable as register_serializable
     from recurrent_laplace.monitoring import save as save
@@ -116,7 +119,8 @@ _NAMES = {
     "learning": "PPO AbstractObjective Config LearningConfig Train TrainState make_train register_objective",
     "scoring": "Calibration calibrate",
     "evaluation": "EvaluationConfig evaluate",
-    "monitoring": "Diagnosis Monitor Reading ShiftAlarm diagnose export load register_serializable save",
+    "monitoring": "Diagnosis Monitor PredictorFit Reading Recording ShiftAlarm diagnose export fit_predictor "
+    "load register_serializable save",
 }
 _RENAMED = {"Alphabet": "Vocabulary"}
 """Deprecated names of version 0.1 and their replacements."""

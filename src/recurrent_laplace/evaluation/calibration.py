@@ -26,7 +26,7 @@ from recurrent_laplace.learning.lookup import with_lookup
 from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.models import AbstractPosteriorConfig, Agent, LaplaceConfig, Prediction, Regressor
 from recurrent_laplace.posterior import AbstractPosterior
-from recurrent_laplace.scoring.calibration import effective_scales
+from recurrent_laplace.posterior.laplace import effective_scales
 from recurrent_laplace.scoring.decoding import Ridge, Split, fit_ridge
 from recurrent_laplace.tasks import (
     AbstractControlTask,

@@ -191,7 +191,7 @@ class LaplaceConfig(AbstractPosteriorConfig):
     damping_precision: float = 1.0
     """Precision added to the curvature (Laplace, without accumulation)."""
     temperature: float = 1.0
-    """Divisor of every precision (Laplace); above 1 the belief is wider."""
+    """Divisor of every precision (Laplace, conjugate); above 1 the belief is wider."""
     space: Literal["features", "state"] = "features"
     """Space of the curvature (Laplace): the features, or the hidden state, then read out."""
 
@@ -252,6 +252,8 @@ class ConjugateConfig(AbstractPosteriorConfig):
     """Fraction of the precision kept at each step (conjugate; Laplace, if precisions accumulate)."""
     prior_stddev: float = 1.0
     """Standard deviation of the belief before any input."""
+    temperature: float = 1.0
+    """Divisor of every precision (Laplace, conjugate); above 1 the belief is wider."""
 
     @staticmethod
     def check_options(**options: Any) -> None:

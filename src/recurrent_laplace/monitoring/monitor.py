@@ -161,11 +161,7 @@ class Monitor:
     @functools.cached_property
     def source(self) -> str:
         """Hash of the posterior's options and weights."""
-        leaves, treedef = jax.tree.flatten(self.posterior)
-        digest = hashlib.sha256(str(treedef).encode())
-        for leaf in leaves:
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-        return digest.hexdigest()[:16]
+        return source_of(self.posterior)
 
     @property
     def nbytes(self) -> int:
@@ -183,6 +179,15 @@ class Monitor:
         log.warning(
             "the history is full with %d inputs: room for %d now takes %.3g MB", old, new, self.nbytes / 1e6
         )
+
+
+def source_of(posterior: AbstractPosterior) -> str:
+    """Hash of the options and weights of a posterior."""
+    leaves, treedef = jax.tree.flatten(posterior)
+    digest = hashlib.sha256(str(treedef).encode())
+    for leaf in leaves:
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def initial_state(

@@ -91,9 +91,7 @@ def _check_variational(made: posterior.VariationalPosterior) -> None:
 
 
 def _check_conjugate(made: posterior.ConjugatePosterior) -> None:
-    conjugate.check_conjugate(prior_stddev=made.prior_stddev, forgetting=made.forgetting)
-    sizes = (made.memory.feature_size, made.memory.cell.hidden_size)
-    check_shape("precision_head", made.precision_head.weight, sizes)
+    posterior.ConjugatePosterior(**vars(made))
 
 
 def _check_likelihood(made: posterior.LikelihoodPosterior) -> None:
@@ -125,6 +123,7 @@ for _name, _class, _check in (
     ("MLP", layers.MLP, _check_mlp),
     ("Embedder", layers.Embedder, _check_embedder),
     ("Head", layers.Head, _check_head),
+    ("ResidualHead", layers.ResidualHead, None),
     ("Agent", models.Agent, _check_agent),
     ("Regressor", models.Regressor, None),
     # The running state of a monitor.

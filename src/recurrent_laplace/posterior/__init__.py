@@ -1,6 +1,7 @@
 """Posteriors over the features of a memory: Laplace, variational, conjugate, point; predictions."""
 
 from recurrent_laplace.posterior.base import AbstractPosterior as AbstractPosterior
+from recurrent_laplace.posterior.base import AbstractScaledPosterior as AbstractScaledPosterior
 from recurrent_laplace.posterior.conjugate import ConjugatePosterior as ConjugatePosterior
 from recurrent_laplace.posterior.cost import Cost as Cost
 from recurrent_laplace.posterior.inference import Inference as Inference

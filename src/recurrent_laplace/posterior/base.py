@@ -14,7 +14,7 @@ from recurrent_laplace.cells import Memory
 from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.errors import check_shape
-from recurrent_laplace.gaussians import AbstractBelief
+from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.posterior.cost import Cost
 from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
@@ -285,3 +285,36 @@ class AbstractReadPosterior(AbstractPosterior):
         trace = self.memory.unroll(inputs, resets)
         beliefs = self.read(trace.hidden) if reuse is None else self.read_again(trace.hidden, reuse)
         return Inference(beliefs, Info.of(inputs, beliefs), trace)
+
+
+class AbstractScaledPosterior(AbstractPosterior):
+    """Interface of a posterior with numerical options that `rl.calibrate` can fit.
+
+    `unroll` has two parts: `statistics`, which does not depend on these options, and `scaled`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def effective_scales(self) -> tuple[str, ...]:
+        """Names of the options that have an effect."""
+
+    @property
+    @abc.abstractmethod
+    def scales(self) -> Any:
+        """Values of the options, as a named tuple."""
+
+    @abc.abstractmethod
+    def statistics(
+        self, inputs: Float[Array, "T D"], queries: Float[Array, "T Q"] | None = None
+    ) -> tuple[Array, Array]:
+        """Part of `unroll` that does not depend on the options."""
+
+    @abc.abstractmethod
+    def scaled(self, first: Array, second: Array, scales: Any) -> AbstractGaussian:
+        """Beliefs of `unroll` from its two `statistics`, with these options, which may be traced."""
+
+    def prediction_loss(
+        self, beliefs: AbstractBelief, queries: Array | None, targets: Array | None, scales: Any
+    ) -> Float[Array, ""]:
+        """Mean negative log-likelihood of predicted targets; raises if the posterior predicts none."""
+        raise ValueError(f"loss must be given, since a {type(self).__name__} predicts no targets; got None.")

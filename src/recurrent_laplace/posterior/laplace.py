@@ -25,7 +25,7 @@ from recurrent_laplace.posterior.accumulation import (
     accumulate,
     map_windows,
 )
-from recurrent_laplace.posterior.base import AbstractPosterior, warn_deprecated
+from recurrent_laplace.posterior.base import AbstractScaledPosterior, warn_deprecated
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.posterior.curvature import Curvature, curvature_of, jacobians_together
 from recurrent_laplace.posterior.inference import Inference
@@ -79,7 +79,14 @@ def check_laplace(
     check_choice("space", space, ("features", "state"))
 
 
-class LaplacePosterior(AbstractPosterior):
+def effective_scales(accumulate: str) -> tuple[str, ...]:
+    """Names of the scales that affect a posterior with that accumulation."""
+    if accumulate == "none":
+        return ("damping_precision", "temperature")
+    return ("prior_stddev", "temperature", "forgetting")
+
+
+class LaplacePosterior(AbstractScaledPosterior):
     """Laplace approximation over the features of a recurrent network.
 
     The mean is the network's features. The precision is a sum of outer products of state Jacobians,
@@ -166,6 +173,10 @@ class LaplacePosterior(AbstractPosterior):
         self.damping_precision = float(damping_precision)
         self.temperature = float(temperature)
         self.space = space
+
+    @property
+    def effective_scales(self) -> tuple[str, ...]:
+        return effective_scales(self.accumulate)
 
     @property
     def scales(self) -> Scales:
@@ -302,16 +313,18 @@ class LaplacePosterior(AbstractPosterior):
 
         return map_windows(of_window, steps, self.window, resets)
 
-    def curvatures(self, inputs: Float[Array, "T D"]) -> tuple[Float[Array, "T F"], Array]:
-        """Means and curvatures of a sequence: the part of `unroll` that does not depend on the scales."""
+    def statistics(
+        self, inputs: Float[Array, "T D"], queries: Float[Array, "T Q"] | None = None
+    ) -> tuple[Float[Array, "T F"], Array]:
+        """Means and curvatures of a sequence."""
+        del queries
         trace = self.memory.unroll(inputs)
         return self._means(trace.features, None), self._curvatures(jax.lax.stop_gradient(trace), None)
 
     def scaled(
-        self, means: Float[Array, "T F"], curvatures: Array, scales: Scales
+        self, first: Float[Array, "T F"], second: Array, scales: Scales
     ) -> DiagonalGaussian | DenseGaussian:
-        """Beliefs of `unroll` with these scales, which may be traced."""
-        return self._scaled(means, curvatures, None, scales)[0]
+        return self._scaled(first, second, None, scales)[0]
 
     def _scaled(
         self, means: Float[Array, "T F"], curvatures: Array, resets: Array | None, scales: Scales

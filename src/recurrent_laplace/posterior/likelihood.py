@@ -19,7 +19,7 @@ from recurrent_laplace.posterior.accumulation import (
     accumulate,
     map_windows,
 )
-from recurrent_laplace.posterior.base import AbstractPosterior
+from recurrent_laplace.posterior.base import AbstractScaledPosterior
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
@@ -67,7 +67,7 @@ def check_likelihood(
     check_number("noise_scale", noise_scale, above=0)
 
 
-class LikelihoodPosterior(AbstractPosterior):
+class LikelihoodPosterior(AbstractScaledPosterior):
     """Laplace approximation over the features, with the curvature of the likelihood of a predictive head.
 
     The mean is the network's features. The precision is a sum over the queries that have been answered,
@@ -152,6 +152,11 @@ class LikelihoodPosterior(AbstractPosterior):
         self.forgetting = float(forgetting)
         self.prior_stddev = float(prior_stddev)
         self.noise_scale = float(noise_scale)
+
+    @property
+    def effective_scales(self) -> tuple[str, ...]:
+        scales = ("prior_stddev", "noise_scale")
+        return (*scales, "forgetting") if self.accumulate == "precision" else scales
 
     @property
     def scales(self) -> LikelihoodScales:
@@ -265,18 +270,37 @@ class LikelihoodPosterior(AbstractPosterior):
 
         return map_windows(of_window, len(features), self.window, resets)
 
-    def curvatures(
-        self, inputs: Float[Array, "T D"], queries: Float[Array, "T Q"]
+    def statistics(
+        self, inputs: Float[Array, "T D"], queries: Float[Array, "T Q"] | None = None
     ) -> tuple[Float[Array, "T F"], Array]:
-        """Means and curvatures of a sequence: the part of `unroll` that does not depend on the scales."""
+        """Means and curvatures of a sequence, the latter with a noise scale of 1."""
+        assert queries is not None
         features = self.memory.unroll(inputs).features
         return features, self._terms(features, queries, None)
 
     def scaled(
-        self, means: Float[Array, "T F"], curvatures: Array, scales: LikelihoodScales
+        self, first: Float[Array, "T F"], second: Array, scales: LikelihoodScales
     ) -> DiagonalGaussian | DenseGaussian:
-        """Beliefs of `unroll` with these scales, which may be traced."""
-        return self._scaled(means, curvatures, None, scales)[0]
+        return self._scaled(first, second, None, scales)[0]
+
+    def prediction_loss(
+        self,
+        beliefs: AbstractBelief,
+        queries: Float[Array, "N T Q"] | None,
+        targets: Float[Array, "N T K"] | None,
+        scales: LikelihoodScales,
+    ) -> Float[Array, ""]:
+        """Mean negative log-likelihood of targets under the linearised predictions of the beliefs before them.
+
+        Queries and targets are those that each input answers; NaN where there is none.
+        """
+        assert queries is not None
+        assert targets is not None
+        query, target = queries[:, 1:], targets[:, 1:]
+        known = jnp.all(jnp.isfinite(query), axis=-1) & jnp.all(jnp.isfinite(target), axis=-1)
+        query, target = (jnp.where(known[..., None], array, 0) for array in (query, target))
+        log_prob = self.scaled_predictor(scales.noise_scale).predict(beliefs[:, :-1], query).log_prob(target)
+        return -jnp.sum(jnp.where(known, log_prob, 0)) / jnp.sum(known)
 
     def _scaled(
         self, means: Float[Array, "T F"], terms: Array, resets: Array | None, scales: LikelihoodScales
