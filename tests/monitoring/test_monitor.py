@@ -37,17 +37,31 @@ def posteriors():
         "window": rl.LaplacePosterior(MEMORY, covariance="diagonal", accumulate="none", window=3),
         "variational": rl.VariationalPosterior(MEMORY, covariance="dense", key=KEYS[5]),
         "conjugate": rl.ConjugatePosterior(MEMORY, forgetting=0.9, key=KEYS[5]),
+        "likelihood": likelihood(accumulate="none", window=3),
+        "likelihood-accumulated": likelihood(),
     }
+
+
+def likelihood(**options):
+    predictor = rl.Predictor(lambda z, x: z[:1] * x, rl.BernoulliLikelihood(1), context_size=1)
+    return rl.LikelihoodPosterior(MEMORY, predictor, **options)
+
+
+# The first input of an episode answers no query.
+QUERIES = np.where(RESETS | (np.arange(T) == 0)[:, None], np.nan, np.cos(np.arange(T))[:, None])[..., None]
 
 
 @pytest.mark.parametrize("name", posteriors())
 def test_readings_are_those_of_the_unrolled_sequences(name):
     posterior = posteriors()[name]
     monitor = rl.Monitor(posterior, streams=N)
-    readings = [monitor.step(INPUTS[t], RESETS[t]) for t in range(T)]
+    queries = QUERIES if posterior.query_size else [None] * T
+    readings = [monitor.step(INPUTS[t], RESETS[t], query=queries[t]) for t in range(T)]
+    assert all(reading.finite.all() for reading in readings)
     for stream in range(N):
         resets = jnp.asarray(RESETS[:, stream])
-        beliefs = posterior.unroll(INPUTS[:, stream], resets)
+        query = jnp.asarray(QUERIES[:, stream]) if posterior.query_size else None
+        beliefs = posterior.unroll(INPUTS[:, stream], resets, queries=query)
         expected = {
             "entropy": beliefs.entropy(),
             "kl": posterior.consecutive_kl(beliefs, resets),

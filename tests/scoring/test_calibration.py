@@ -149,7 +149,7 @@ def test_bad_input():
         rl.calibrate(posterior, INPUTS, loss, fit=[])
     with pytest.raises(ValueError, match=r"inputs must have shape \(N, T, 2\)"):
         rl.calibrate(posterior, INPUTS[0], loss)
-    with pytest.raises(ValueError, match="must be a LaplacePosterior, .*; got a PointPosterior"):
+    with pytest.raises(ValueError, match=r"must be a LaplacePosterior, .*; got a PointPosterior"):
         rl.calibrate(rl.PointPosterior(MEMORY), INPUTS, loss)
     with pytest.raises(ValueError, match="loss must be finite"):
         rl.calibrate(posterior, INPUTS, lambda beliefs: jnp.mean(beliefs.mean) * jnp.nan)

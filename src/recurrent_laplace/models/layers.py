@@ -174,6 +174,19 @@ class Head(AbstractHead):
         return first.bias if self.norm is None else first.bias + first.weight @ self.norm.bias
 
 
+class EmbeddedHead(AbstractHead):
+    """Head whose context is embedded first."""
+
+    embedder: AbstractEmbedder
+    head: AbstractHead
+
+    def __call__(
+        self, z: Float[Array, "... F"], context: Float[Array, "... C"] | None = None
+    ) -> Float[Array, "... M"]:
+        """`context` broadcasts against the leading axes of `z`."""
+        return self.head(z, None if context is None else self.embedder(context))
+
+
 class ResidualHead(AbstractHead):
     """Sum of an affine head and, optionally, a network."""
 

@@ -109,6 +109,7 @@ def diagnose(
     value: Value | None = None,
     context: Any = None,
     samples: int = 8,
+    queries: Float[Array, "N T Q"] | None = None,
 ) -> Diagnosis:
     """Test whether the uncertainty of a posterior depends on the inputs, or on time alone.
 
@@ -119,6 +120,7 @@ def diagnose(
     - `policy`, `value`: the agent's heads, as for `rl.Monitor`.
     - `context`: the heads' second argument at each step, `(N, T, ...)`.
     - `samples`: samples from the belief for `policy_disagreement`.
+    - `queries`: queries that the inputs answer, for an `rl.LikelihoodPosterior`.
 
     ```python
     posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
@@ -134,7 +136,9 @@ def diagnose(
     heads = Heads(policy, value)
     check_heads(posterior, heads, jax.tree.map(lambda leaf: leaf[0, 0], context))
     noise = jax.random.normal(jax.random.key(0), (samples, posterior.memory.feature_size))
-    reading, spread = eqx.filter_jit(_readings)(posterior, heads, jnp.asarray(inputs), context, noise)
+    reading, spread = eqx.filter_jit(_readings)(
+        posterior, heads, jnp.asarray(inputs), context, noise, queries
+    )
     condition = _condition(spread)
     numbers = {"entropy": reading.entropy, "stddev": jnp.mean(reading.stddev, axis=-1), "kl": reading.kl}
     for name in ("value_stddev", "value_moved", "policy_disagreement", "policy_moved"):
@@ -149,16 +153,22 @@ def diagnose(
 
 
 def _readings(
-    posterior: AbstractPosterior, heads: Heads, inputs: Array, context: Any, noise: Array
+    posterior: AbstractPosterior,
+    heads: Heads,
+    inputs: Array,
+    context: Any,
+    noise: Array,
+    queries: Array | None,
 ) -> tuple[Reading, Any]:
     """Readings at every step of every task, and the spread of each task's beliefs."""
 
-    def read_task(task: tuple[Array, Any]) -> tuple[Reading, Any]:
-        reading, beliefs = read_sequence(posterior, heads, *task, noise)
+    def read_task(task: tuple[Array, Any, Array | None]) -> tuple[Reading, Any]:
+        inputs, context, queries = task
+        reading, beliefs = read_sequence(posterior, heads, inputs, context, noise, queries)
         return reading, _spread(beliefs)
 
     # One task at a time: covariances of all tasks at once would not fit into memory.
-    return jax.lax.map(read_task, (inputs, context))
+    return jax.lax.map(read_task, (inputs, context, queries))
 
 
 def _spread(beliefs: Any) -> Float[Array, "T F"] | AbstractGaussian:

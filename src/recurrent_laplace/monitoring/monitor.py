@@ -122,7 +122,7 @@ class Monitor:
         self.state = initial_state(self.posterior, self.streams)
 
     @renamed_argument("seen", "context")
-    def step(self, x: Any, reset: Any = False, context: Any = None) -> Reading:
+    def step(self, x: Any, reset: Any = False, context: Any = None, *, query: Any = None) -> Reading:
         """Update the belief with one input and read it.
 
         **Arguments:**
@@ -130,6 +130,8 @@ class Monitor:
         - `x`: the memory's input, of shape `(D,)` or `(streams, D)`.
         - `reset`: whether to return to the prior before this input, one boolean or one per stream.
         - `context`: the heads' second argument.
+        - `query`: the query that this input answers, `(Q,)` or `(streams, Q)`, for a posterior that needs it;
+          NaN for none, as at the first input of an episode.
         """
         x = np.asarray(x, self._dtype)
         check_shape("x", x, self._shape)
@@ -140,6 +142,8 @@ class Monitor:
                     f"reset must be one boolean or have shape {self._lead}; got shape {reset.shape}."
                 )
             reset = np.broadcast_to(reset, self._lead)
+        if query is not None:
+            query = np.asarray(query, self._dtype)
         if not self._checked:
             first = context if self.streams is None else jax.tree.map(lambda leaf: leaf[0], context)
             check_heads(self.posterior, self.heads, first)
@@ -147,7 +151,7 @@ class Monitor:
         with self._lock:
             if self.posterior.grows:
                 self._make_room()
-            self._state, reading = self._step(self._constants, self._state, x, reset, context)
+            self._state, reading = self._step(self._constants, self._state, x, reset, context, query)
         return dataclasses.replace(jax.device_get(reading), source=self.source)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -208,13 +212,15 @@ def _make_step(
 
     @jax.jit
     def step(
-        constants: list[Array], state: list[Array], x: Array, reset: Array, context: Any
+        constants: list[Array], state: list[Array], x: Array, reset: Array, context: Any, query: Array | None
     ) -> tuple[list[Array], Reading]:
         posterior, weights, noise = jax.tree.unflatten(constants_tree, constants)
         heads = eqx.combine(weights, jax.tree.unflatten(functions_tree, functions))
 
-        def advance(stream: StreamState, x: Array, reset: Array, context: Any) -> tuple[StreamState, Reading]:
-            state, belief = posterior.update(stream.state, x, reset)
+        def advance(
+            stream: StreamState, x: Array, reset: Array, context: Any, query: Array | None
+        ) -> tuple[StreamState, Reading]:
+            state, belief = posterior.update(stream.state, x, reset, query=query)
             previous = select(reset, posterior.prior(), stream.belief)
             step = jnp.where(reset, 0, stream.step) + 1
             reading = read(belief, previous, step, heads, context, noise)
@@ -226,7 +232,7 @@ def _make_step(
             return StreamState(state, select(finite, belief, previous), step), reading
 
         advance_all = advance if streams is None else jax.vmap(advance)
-        next_state, reading = advance_all(jax.tree.unflatten(state_tree, state), x, reset, context)
+        next_state, reading = advance_all(jax.tree.unflatten(state_tree, state), x, reset, context, query)
         return jax.tree.leaves(next_state), reading
 
     return step

@@ -123,6 +123,7 @@ for _name, _class, _check in (
     ("MLP", layers.MLP, _check_mlp),
     ("Embedder", layers.Embedder, _check_embedder),
     ("Head", layers.Head, _check_head),
+    ("EmbeddedHead", layers.EmbeddedHead, None),
     ("ResidualHead", layers.ResidualHead, None),
     ("Agent", models.Agent, _check_agent),
     ("Regressor", models.Regressor, None),

@@ -215,7 +215,7 @@ class LikelihoodPosterior(AbstractScaledPosterior):
         if self.accumulate == "precision":
             precision = self._prior_precision(self.scales)
         else:
-            like = jax.ShapeDtypeStruct((self.query_size,), self.memory.dtype)
+            like = jax.ShapeDtypeStruct((self.query_size + 1,), self.memory.dtype)
             window = Window.start(self.window or capacity, like)
         return LikelihoodState(self.memory.init(), precision, window)
 
@@ -226,17 +226,17 @@ class LikelihoodPosterior(AbstractScaledPosterior):
         state = select(reset, self.init(self.capacity(state)), state)
         carry, projected = self.memory.consume(state.carry, x)
         trace = self.memory.trace(carry, projected)
-        query = query.astype(self.memory.dtype)
+        marked = self._marked(query)
         window, precision = state.window, state.precision
         if window is None:
-            queries, valid = query[None], jnp.ones(1, bool)
+            queries, valid = marked[None], jnp.ones(1, bool)
         else:
-            window = (window.refuse_if_full() if self.grows else window).push(query)
+            window = (window.refuse_if_full() if self.grows else window).push(marked)
             queries, valid = window.projected, window.valid()
         terms = self._information(trace.features, queries, valid)[None]
         precision, precisions = self._precisions(precision, terms, None, self.scales)
         beliefs, added = beliefs_of(trace.features[None], precisions, diagonal=self._diagonal)
-        info = Info.of(_with_query(x, query), beliefs[0], added[0])
+        info = Info.of(jnp.concatenate([x, marked]), beliefs[0], added[0])
         return LikelihoodState(carry, precision, window), Inference(beliefs[0], info, trace)
 
     # Whole sequences
@@ -253,14 +253,19 @@ class LikelihoodPosterior(AbstractScaledPosterior):
         if reuse is not None:
             # Precisions have no gradient; only the means do.
             beliefs = eqx.tree_at(lambda belief: belief.mean, reuse, trace.features)
-            return Inference(beliefs, Info.of(_with_query(inputs, queries), beliefs), trace)
+            return Inference(beliefs, self._info(inputs, queries, beliefs), trace)
         terms = self._terms(trace.features, queries, resets)
         beliefs, added = self._scaled(trace.features, terms, resets, self.scales)
-        return Inference(beliefs, Info.of(_with_query(inputs, queries), beliefs, added), trace)
+        return Inference(beliefs, self._info(inputs, queries, beliefs, added), trace)
+
+    def _info(
+        self, inputs: Array, queries: Array, beliefs: AbstractBelief, added: Array | float = 0.0
+    ) -> Info:
+        return Info.of(jnp.concatenate([inputs, self._marked(queries)], axis=-1), beliefs, added)
 
     def _terms(self, features: Float[Array, "T F"], queries: Array, resets: Array | None) -> Array:
         """Information of the queries in the window of each step."""
-        queries = queries.astype(self.memory.dtype)
+        queries = self._marked(queries)
         if self.window == 1:
             valid = jnp.ones((len(features), 1), bool)
             return jax.vmap(self._information)(features, queries[:, None], valid)
@@ -290,7 +295,7 @@ class LikelihoodPosterior(AbstractScaledPosterior):
         targets: Float[Array, "N T K"] | None,
         scales: LikelihoodScales,
     ) -> Float[Array, ""]:
-        """Mean negative log-likelihood of targets under the linearised predictions of the beliefs before them.
+        """Mean negative log-likelihood of targets under linearised predictions of the beliefs before them.
 
         Queries and targets are those that each input answers; NaN where there is none.
         """
@@ -310,20 +315,25 @@ class LikelihoodPosterior(AbstractScaledPosterior):
 
     # Shared by single steps and sequences
 
+    def _marked(self, queries: Float[Array, "*lead Q"]) -> Float[Array, "*lead Q1"]:
+        """Queries, zero instead of NaN where there is none, and a last entry of 1 where there is one."""
+        asked = ~jnp.all(jnp.isnan(queries), axis=-1, keepdims=True)
+        marked = jnp.concatenate([jnp.where(asked, queries, 0), asked], axis=-1)
+        return marked.astype(self.memory.dtype)
+
     def _information(
-        self, z: Float[Array, " F"], queries: Float[Array, "W Q"], valid: Bool[Array, " W"]
+        self, z: Float[Array, " F"], marked: Float[Array, "W Q1"], valid: Bool[Array, " W"]
     ) -> Array:
-        """Sum of `G_i^T S_i^-1 G_i` at `z` over the valid queries that are not NaN."""
+        """Sum of `G_i^T S_i^-1 G_i` at `z` over the valid queries that were asked."""
         predictor, z = jax.lax.stop_gradient((self.predictor, z))
-        asked = valid & ~jnp.all(jnp.isnan(queries), axis=-1)
+        asked = valid & (marked[:, -1] > 0)
 
         def rows(query: Float[Array, " Q"]) -> Float[Array, "K F"]:
             outputs, pull_back = jax.vjp(lambda z: predictor(z, query), z)
             root = predictor.likelihood.fisher_root(outputs)
             return jax.vmap(pull_back)(root.T)[0]
 
-        # A query of NaN is replaced before the head sees it, since NaN times zero is NaN.
-        jacobians = jax.vmap(rows)(jnp.where(asked[:, None], queries, 0))
+        jacobians = jax.vmap(rows)(marked[:, :-1])
         jacobians = jnp.where(asked[:, None, None], jacobians, 0).reshape(-1, z.shape[-1])
         return jnp.sum(jacobians**2, axis=0) if self._diagonal else jacobians.T @ jacobians
 
@@ -370,9 +380,3 @@ class LikelihoodPosterior(AbstractScaledPosterior):
             f if self._diagonal else f * f,
             int(together * rows + (0 if self._diagonal else 2 * f * f)),
         )
-
-
-def _with_query(x: Float[Array, "*lead D"], query: Float[Array, "*lead Q"]) -> Float[Array, "*lead N"]:
-    """Inputs and queries as one array; a query that is NaN as a whole is none."""
-    none = jnp.all(jnp.isnan(query), axis=-1, keepdims=True)
-    return jnp.concatenate([x, jnp.where(none, 0, query).astype(x.dtype)], axis=-1)

@@ -58,9 +58,7 @@ def fit_head(
         build(ResidualHead(Head(None, MLP([affine])), None))
         for affine in _ridge_path(rows, likelihood, actions, context_size)
     ]
-    losses = [float(_deviance(candidate, held_out)) for candidate in candidates]
-    best = candidates[int(np.argmin(losses))]
-    best = _with_noise(best, held_out)
+    best = _with_noise(_best_of_each_target(candidates, held_out), held_out)
     if hidden_sizes:
         best = _with_network(best, rows, held_out, hidden_sizes)
         best = _with_noise(best, held_out)
@@ -107,20 +105,36 @@ def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> tuple[np.ndarray, np
     return weight, mean - weight @ center
 
 
+def _best_of_each_target(candidates: list[Predictor], rows: Rows) -> Predictor:
+    """Affine predictor that has, for each target, the outputs of the candidate with the least deviance."""
+    joint = candidates[0].likelihood
+    assert isinstance(joint, JointLikelihood)
+    deviances = np.array([_deviances(candidate, rows) for candidate in candidates])
+    best = np.repeat(np.argmin(deviances, axis=0), [part.size for part in joint.parts])
+    # Outputs of the first action, of the second, and so on.
+    best = np.tile(best, max(candidates[0].actions, 1))
+    layers = [candidate.head.affine.mlp.layers[0] for candidate in candidates]
+    weight, bias = (
+        jnp.stack([getattr(layers[index], name)[row] for row, index in enumerate(best)])
+        for name in ("weight", "bias")
+    )
+    return eqx.tree_at(lambda p: p.head.affine.mlp.layers[0], candidates[0], Affine(weight, bias))
+
+
 @eqx.filter_jit
-def _deviance(predictor: Predictor, rows: Rows) -> Float[Array, ""]:
-    """Sum of the deviances of the entries, those of Gaussian targets relative to their variances."""
-    outputs = predictor(rows.z, rows.query)
-    total = jnp.zeros(())
+def _deviances(predictor: Predictor, rows: Rows) -> list[Float[Array, ""]]:
+    """Mean deviance of each target; entries of a Gaussian one are divided by their variances."""
     joint = predictor.likelihood
     assert isinstance(joint, JointLikelihood)
-    for part, own, target in zip(joint.parts, joint.split(outputs), joint.split(rows.target), strict=True):
+    outputs, targets = joint.split(predictor(rows.z, rows.query)), joint.split(rows.target)
+    deviances = []
+    for part, own, target in zip(joint.parts, outputs, targets, strict=True):
         if isinstance(part, GaussianLikelihood):
-            spread = jnp.var(target, axis=0)
-            total += jnp.sum(jnp.mean((own - target) ** 2, axis=0) / jnp.where(spread > 0, spread, 1))
-        else:
-            total += jnp.mean(part.deviance(own, target))
-    return total
+            spread = jnp.std(target, axis=0)
+            spread = jnp.where(spread > 0, spread, 1)
+            own, target = own / spread, target / spread
+        deviances.append(jnp.mean(part.deviance(own, target)))
+    return deviances
 
 
 def _with_noise(predictor: Predictor, rows: Rows) -> Predictor:
