@@ -89,7 +89,10 @@ def losses(predictor: rl.Predictor, beliefs: rl.AbstractGaussian, functions: Fun
 
 def fitted(posterior, predictor: rl.Predictor, functions: Functions) -> tuple[object, float]:
     """The posterior with fitted scales, and the fitted noise, both by the likelihood of points."""
-    loss = lambda beliefs: jnp.min(losses(predictor, beliefs, functions))
+
+    def loss(beliefs: rl.AbstractGaussian) -> Array:
+        return jnp.min(losses(predictor, beliefs, functions))
+
     queries = None if posterior.query_size is None else functions.x
     best = rl.calibrate(posterior, functions.inputs, loss, queries=queries).posterior
     return best, best_noise(best, predictor, functions)

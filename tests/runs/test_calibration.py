@@ -206,6 +206,9 @@ def test_a_damaged_table_is_refused(table, words):
         Run.from_toml(text, Path("config.toml"))
 
 
-def test_only_a_laplace_posterior_is_calibrated():
-    with pytest.raises(ValueError, match="calibrated posterior must be one of 'laplace'; got 'point'"):
+def test_only_a_posterior_with_scales_is_calibrated():
+    with pytest.raises(
+        ValueError,
+        match="posterior must be one of 'laplace', 'conjugate' to be calibrated, which have scales; got 'point'",
+    ):
         dataclasses.replace(ASKED, config=Config(posterior=PointConfig())).check()
