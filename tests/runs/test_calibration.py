@@ -207,8 +207,6 @@ def test_a_damaged_table_is_refused(table, words):
 
 
 def test_only_a_posterior_with_scales_is_calibrated():
-    with pytest.raises(
-        ValueError,
-        match="posterior must be one of 'laplace', 'conjugate' to be calibrated, which have scales; got 'point'",
-    ):
+    message = "posterior must be one of 'laplace', 'conjugate' to be calibrated, .*; got 'point'"
+    with pytest.raises(ValueError, match=message):
         dataclasses.replace(ASKED, config=Config(posterior=PointConfig())).check()
