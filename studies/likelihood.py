@@ -158,7 +158,7 @@ def main() -> None:
         CONSTANT: None,
     }
     key_fit, *key_tests = jax.random.split(jax.random.key(1000 + options.seed), 3)
-    fitting = sample(model, task, options.functions, key_fit, points=16)
+    fitting = sample(model, task, options.functions // 2, key_fit, points=16)
     tests = {
         "observed on the interval": sample(model, task, options.functions, key_tests[0]),
         "observed in strips": sample(

@@ -588,7 +588,7 @@ def test_the_registry_was_restored():
     "name", [name for name, task in TASKS.items() if issubclass(task, tasks.AbstractControlTask)]
 )
 def test_targets_have_the_support_of_what_they_predict(name):
-    """With equal chances, the probabilities of all that can be observed sum to one, unless it has a density."""
+    """With equal chances, the probabilities of all that can be observed sum to one."""
     task = make_task(name)
     targets, vocabulary = task.targets(), task.vocabulary()
     assert list(targets) == ["reward", "observation"]
