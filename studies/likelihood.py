@@ -122,11 +122,11 @@ def row(name: str, posterior, noise: float, predictor: rl.Predictor, functions: 
     beliefs = beliefs_of(posterior, functions)
     error, variance = (np.asarray(array) for array in eqx.filter_jit(moments)(predictor, beliefs, functions))
     scores = np.asarray(nll(error, variance, noise)).mean(axis=(0, 2))
+    columns = [] if name == CONSTANT else [STEPS.index(t) for t in RANKED]
     ranks = [
-        scipy.stats.spearmanr(error[:, STEPS.index(t)].ravel(), variance[:, STEPS.index(t)].ravel()).statistic
-        for t in RANKED
+        scipy.stats.spearmanr(error[:, column].ravel(), variance[:, column].ravel()).statistic
+        for column in columns
     ]
-    ranks = [] if name == CONSTANT else ranks
     cells = [", ".join(f"{value:.2f}" for value in values) or "-" for values in (scores, ranks)]
     return f"| {name} | {cells[0]} | {cells[1]} |"
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.models import register_posterior as register_posterior
     from recurrent_laplace.models import with_posterior as with_posterior
     from recurrent_laplace.monitoring import Diagnosis as Diagnosis
+    from recurrent_laplace.monitoring import Forecast as Forecast
     from recurrent_laplace.monitoring import Monitor as Monitor
     from recurrent_laplace.monitoring import PredictorFit as PredictorFit
     from recurrent_laplace.monitoring import Reading as Reading
@@ -119,8 +120,8 @@ _NAMES = {
     "learning": "PPO AbstractObjective Config LearningConfig Train TrainState make_train register_objective",
     "scoring": "Calibration calibrate",
     "evaluation": "EvaluationConfig evaluate",
-    "monitoring": "Diagnosis Monitor PredictorFit Reading Recording ShiftAlarm diagnose export fit_predictor "
-    "load register_serializable save",
+    "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose export "
+    "fit_predictor load register_serializable save",
 }
 _RENAMED = {"Alphabet": "Vocabulary"}
 """Deprecated names of version 0.1 and their replacements."""

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractGaussian, DiagonalGaussian, SpectralGaussian
+from recurrent_laplace.monitoring.checks import PredictionScores, check_predictions, order_sensitivity
 from recurrent_laplace.monitoring.readings import (
     Heads,
     Policy,
@@ -21,7 +22,7 @@ from recurrent_laplace.monitoring.readings import (
     check_heads,
     read_sequence,
 )
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
 
 CONSTANT = 0.01
 """Coefficient of variation of the width below which the width counts as constant."""
@@ -88,6 +89,10 @@ class Diagnosis:
     """Findings, one sentence each."""
     finite: bool = True
     """Whether all beliefs and outputs of the heads are finite."""
+    predictions: dict[str, PredictionScores] = dataclasses.field(default_factory=dict)
+    """Scores of the predictions of each target."""
+    order: float | None = None
+    """Influence of the order of exchangeable inputs on the mean: 0 if none, 1 if as much as another task."""
 
     def __str__(self) -> str:
         rows = [
@@ -110,6 +115,8 @@ def diagnose(
     context: Any = None,
     samples: int = 8,
     queries: Float[Array, "N T Q"] | None = None,
+    targets: Float[Array, "N T K"] | None = None,
+    exchangeable: bool = False,
 ) -> Diagnosis:
     """Test whether the uncertainty of a posterior depends on the inputs, or on time alone.
 
@@ -120,7 +127,9 @@ def diagnose(
     - `policy`, `value`: the agent's heads, as for `rl.Monitor`.
     - `context`: the heads' second argument at each step, `(N, T, ...)`.
     - `samples`: samples from the belief for `policy_disagreement`.
-    - `queries`: queries that the inputs answer, for an `rl.LikelihoodPosterior`.
+    - `queries`, `targets`: queries that the inputs answer, for an `rl.LikelihoodPosterior`, and their
+      targets, whose predictions are then scored; NaN for none.
+    - `exchangeable`: whether the inputs of a task could have come in any order. The order test is then made.
 
     ```python
     posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
@@ -149,7 +158,21 @@ def diagnose(
     if not finite.all():
         return Diagnosis(False, variations, condition, (_not_finite(reading, finite),), finite=False)
     value_spread = None if reading.value is None else float(jnp.std(reading.value))
-    return _judge(variations, condition, value_spread)
+    found = _judge(variations, condition, value_spread)
+    predictions, order = {}, None
+    if targets is not None:
+        if not isinstance(posterior, LikelihoodPosterior) or queries is None:
+            raise ValueError(
+                "targets must be left out unless an rl.LikelihoodPosterior predicts them, with queries; "
+                f"got a {type(posterior).__name__}."
+            )
+        predictions = check_predictions(posterior, inputs, queries, targets)
+    if exchangeable:
+        order = order_sensitivity(posterior, jnp.asarray(inputs), queries)
+    words = [f"Predictions of the {name}: {scores}." for name, scores in predictions.items()]
+    if order is not None:
+        words.append(f"Shuffling the inputs moves the mean by {order:.0%} of the difference between tasks.")
+    return dataclasses.replace(found, words=(*found.words, *words), predictions=predictions, order=order)
 
 
 def _readings(

@@ -19,8 +19,10 @@ from recurrent_laplace.cells.memory import select
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractBelief
+from recurrent_laplace.monitoring.forecast import Forecast
 from recurrent_laplace.monitoring.readings import Heads, Policy, Reading, Value, all_finite, check_heads, read
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
+from recurrent_laplace.posterior.targets import named_parts
 
 MOST_SAMPLES = 2**14
 """Upper limit of `samples`."""
@@ -154,6 +156,26 @@ class Monitor:
             self._state, reading = self._step(self._constants, self._state, x, reset, context, query)
         return dataclasses.replace(jax.device_get(reading), source=self.source)
 
+    def predict(self, query: Any) -> Forecast:
+        """Predict the target of a query, in its own units, with the belief after the last step.
+
+        **Arguments:** `query`: for example this observation and an action, `(Q,)` or `(streams, Q)`.
+        """
+        posterior = self.posterior
+        if not isinstance(posterior, LikelihoodPosterior):
+            raise ValueError(
+                "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
+                f"got a {type(posterior).__name__}."
+            )
+        query = np.asarray(query, self._dtype)
+        check_shape("query", query, (*self._lead, posterior.query_size))
+        mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
+        parts = named_parts(posterior.predictor.likelihood)
+        ends = np.cumsum([part.size for _, part in parts])[:-1]
+        names = [name for name, _ in parts]
+        means, stddevs = (np.split(array, ends, axis=-1) for array in (mean, stddev))
+        return Forecast(dict(zip(names, means, strict=True)), dict(zip(names, stddevs, strict=True)))
+
     def __getstate__(self) -> dict[str, Any]:
         """Attributes without the lock, which cannot be copied."""
         with self._lock:
@@ -183,6 +205,12 @@ class Monitor:
         log.warning(
             "the history is full with %d inputs: room for %d now takes %.3g MB", old, new, self.nbytes / 1e6
         )
+
+
+@eqx.filter_jit
+def _predict(posterior: LikelihoodPosterior, belief: AbstractBelief, query: Array) -> tuple[Array, Array]:
+    predictive = posterior.predict(belief, query)
+    return predictive.mean(), predictive.stddev()
 
 
 def source_of(posterior: AbstractPosterior) -> str:

@@ -291,3 +291,10 @@ class JointLikelihood(AbstractLikelihood):
         """Results of a method of each part, for its entries of `values`."""
         split = zip(*(self.split(array) for array in values), strict=True)
         return [getattr(part, method)(*own) for part, own in zip(self.parts, split, strict=True)]
+
+
+def named_parts(likelihood: AbstractLikelihood) -> list[tuple[str, AbstractLikelihood]]:
+    """Names and likelihoods of the targets; a likelihood without parts is that of one target."""
+    if isinstance(likelihood, JointLikelihood):
+        return list(zip(likelihood.names, likelihood.parts, strict=True))
+    return [("target", likelihood)]
