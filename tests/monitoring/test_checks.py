@@ -20,10 +20,7 @@ def posterior_of(noise, **options):
     gaussian = rl.GaussianLikelihood(jnp.log(jnp.array([noise])))
     predictor = rl.Predictor(
         lambda z, x: jnp.stack([jnp.sum(z) * x[0], z[0]]),
-        rl.JointLikelihood(
-            ("reward", "sign"),
-            (rl.GaussianLikelihood(jnp.log(jnp.array([noise]))), rl.BernoulliLikelihood(1)),
-        ),
+        rl.JointLikelihood(("reward", "sign"), (gaussian, rl.BernoulliLikelihood(1))),
         context_size=1,
     )
     return rl.LikelihoodPosterior(MEMORY, predictor, **options)
