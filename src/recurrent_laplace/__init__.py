@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.monitoring import save as save
     from recurrent_laplace.posterior import AbstractLikelihood as AbstractLikelihood
     from recurrent_laplace.posterior import AbstractPosterior as AbstractPosterior
+    from recurrent_laplace.posterior import AbstractScaledPosterior as AbstractScaledPosterior
     from recurrent_laplace.posterior import BernoulliLikelihood as BernoulliLikelihood
     from recurrent_laplace.posterior import CategoricalLikelihood as CategoricalLikelihood
     from recurrent_laplace.posterior import ConjugatePosterior as ConjugatePosterior
@@ -108,9 +109,9 @@ _NAMES = {
     "cells": "GRU LSTM AbstractCell AbstractGatedCell Affine Autodiff Elman Linear Memory",
     "gaussians": "AbstractBelief AbstractGaussian DenseGaussian DiagonalGaussian PointBelief "
     "SpectralGaussian cayley_basis",
-    "posterior": "AbstractLikelihood AbstractPosterior BernoulliLikelihood CategoricalLikelihood "
-    "ConjugatePosterior Cost GaussianLikelihood Inference Info JointLikelihood LaplacePosterior "
-    "LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor VariationalPosterior "
+    "posterior": "AbstractLikelihood AbstractPosterior AbstractScaledPosterior BernoulliLikelihood "
+    "CategoricalLikelihood ConjugatePosterior Cost GaussianLikelihood Inference Info JointLikelihood "
+    "LaplacePosterior LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor VariationalPosterior "
     "predict_average predict_linearized predict_mixture",
     "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour ConjugateConfig LaplaceConfig "
     "PointConfig PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",

@@ -97,3 +97,16 @@ def test_bad_input():
         rl.Monitor(posterior).predict(jnp.ones(2))
     with pytest.raises(ValueError, match="query must be given to a LikelihoodPosterior"):
         rl.Monitor(posterior).step(INPUTS[0, 0])
+
+
+def test_a_linear_recurrence_is_called_a_clock(caplog):
+    posterior = rl.LaplacePosterior(rl.Memory(rl.Linear(D, 6, key=KEYS[1])))
+    entropy = jax.vmap(posterior.unroll)(INPUTS[:3]).entropy()
+    np.testing.assert_allclose(entropy[1:], entropy[:-1], rtol=1e-12)
+    assert posterior.is_clock
+    rl.Monitor(posterior)
+    assert "The recurrence is linear" in caplog.text
+    assert "The recurrence is linear" in str(rl.diagnose(posterior, INPUTS))
+    caplog.clear()
+    rl.Monitor(rl.LaplacePosterior(MEMORY))
+    assert not caplog.text

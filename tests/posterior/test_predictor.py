@@ -148,3 +148,12 @@ def test_sampled_log_prob_is_that_of_the_mixture():
     assert_close(predictive.mean(), chance.mean(axis=0))
     # The variance of a mixture of Bernoulli variables is that of its mean.
     assert_close(predictive.variance(), chance.mean(axis=0) * (1 - chance.mean(axis=0)))
+
+
+def test_predictions_check_their_arguments():
+    belief = beliefs((2,), 4, jnp.float64, jax.random.key(1))["dense"]
+    predictor = rl.Predictor(head, rl.BernoulliLikelihood(2), context_size=1)
+    with pytest.raises(ValueError, match=r"query must have shape \(2, 1\); got \(1,\)"):
+        predictor.predict(belief, jnp.ones(1))
+    with pytest.raises(ValueError, match="key must be a JAX random key with samples=3; got None"):
+        predictor.predict(belief, jnp.ones((2, 1)), samples=3)

@@ -32,6 +32,11 @@ WIDE_POLICY = 0.1
 """Policy disagreement in nats above which sampling changes the behaviour."""
 WIDE_VALUE = 0.5
 """Largest acceptable ratio of the value's stddev under the belief to its stddev over inputs."""
+CLOCK_REMEDY = (
+    "The recurrence is linear, so that every input adds the same curvature: use the likelihood posterior of "
+    "rl.fit_predictor."
+)
+"""Finding for a posterior whose width depends on t by construction."""
 NOT_FINITE = "not finite"
 """Text in tables for NaN and infinity."""
 SINGULAR = 1e6
@@ -169,7 +174,8 @@ def diagnose(
         predictions = check_predictions(posterior, inputs, queries, targets)
     if exchangeable:
         order = order_sensitivity(posterior, jnp.asarray(inputs), queries)
-    words = [f"Predictions of the {name}: {scores}." for name, scores in predictions.items()]
+    words = [CLOCK_REMEDY] if posterior.is_clock else []
+    words += [f"Predictions of the {name}: {scores}." for name, scores in predictions.items()]
     if order is not None:
         words.append(f"Shuffling the inputs moves the mean by {order:.0%} of the difference between tasks.")
     return dataclasses.replace(found, words=(*found.words, *words), predictions=predictions, order=order)

@@ -27,6 +27,12 @@ from recurrent_laplace.posterior.targets import named_parts
 MOST_SAMPLES = 2**14
 """Upper limit of `samples`."""
 
+CLOCK = (
+    "The recurrence is linear: its Jacobian is the same for every input, so that the entropy of this belief "
+    "depends on the number of inputs alone. Use the likelihood posterior of rl.fit_predictor."
+)
+"""Warning about a posterior whose width is a clock."""
+
 log = logging.getLogger("recurrent_laplace")
 
 
@@ -83,6 +89,8 @@ class Monitor:
         check_size("samples", samples)
         if samples > MOST_SAMPLES:
             raise ValueError(f"samples must be at most {MOST_SAMPLES}; got {samples}.")
+        if posterior.is_clock:
+            log.warning(CLOCK)
         self.posterior = posterior
         self.heads = Heads(policy, value)
         self.streams = streams

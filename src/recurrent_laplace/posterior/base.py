@@ -66,6 +66,11 @@ class AbstractPosterior(eqx.Module):
         """
         return None
 
+    @property
+    def is_clock(self) -> bool:
+        """Whether covariances depend on the number of inputs alone."""
+        return False
+
     def capacity(self, state: State) -> int | None:
         """Number of inputs that `state` has room for, or None if states do not grow.
 
@@ -291,6 +296,12 @@ class AbstractScaledPosterior(AbstractPosterior):
     """Interface of a posterior with numerical options that `rl.calibrate` can fit.
 
     `unroll` has two parts: `statistics`, which does not depend on these options, and `scaled`.
+
+    ```python
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(3, 8, key=jax.random.key(0))))
+    posterior.effective_scales  # ("prior_stddev", "temperature", "forgetting")
+    posterior.scaled(*posterior.statistics(jnp.ones((5, 3))), posterior.scales)  # posterior.unroll(...)
+    ```
     """
 
     @property

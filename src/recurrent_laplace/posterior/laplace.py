@@ -202,6 +202,10 @@ class LaplacePosterior(AbstractScaledPosterior):
         return False
 
     @property
+    def is_clock(self) -> bool:
+        return self.memory.cell.has_constant_jacobian
+
+    @property
     def grows(self) -> bool:
         return self.window is None
 

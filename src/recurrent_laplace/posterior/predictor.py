@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from recurrent_laplace.errors import check_size
+from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.posterior.predictive import predict_linearized
 from recurrent_laplace.posterior.targets import AbstractLikelihood
@@ -140,8 +140,11 @@ class Predictor(eqx.Module):
 
         **Arguments:** `belief`; `query`; `samples`, the number of samples, and their `key`.
         """
+        check_shape("query", query, (*belief.batch_shape, self.query_size))
+        check_size("samples", samples, least=0)
         if samples:
-            assert key is not None
+            if key is None:
+                raise ValueError(f"key must be a JAX random key with samples={samples}; got None.")
             outputs = self._sampled(belief, query, samples, key)
             return Predictive(self.likelihood, outputs)
         mean, variance = self._linearized(belief, query)
