@@ -111,8 +111,8 @@ _NAMES = {
     "SpectralGaussian cayley_basis",
     "posterior": "AbstractLikelihood AbstractPosterior AbstractScaledPosterior BernoulliLikelihood "
     "CategoricalLikelihood ConjugatePosterior Cost GaussianLikelihood Inference Info JointLikelihood "
-    "LaplacePosterior LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor VariationalPosterior "
-    "predict_average predict_linearized predict_mixture",
+    "LaplacePosterior LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor "
+    "VariationalPosterior predict_average predict_linearized predict_mixture",
     "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour ConjugateConfig LaplaceConfig "
     "PointConfig PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
