@@ -226,7 +226,7 @@ def flag_of(kind: type, field: str) -> str:
     return f"--{'task.' if kind in TASKS.values() else ''}{field.replace('_', '-')}"
 
 
-POSTERIORS = "--posterior {point,variational,laplace}"
+POSTERIORS = "--posterior {point,variational,laplace,conjugate}"
 
 
 def assert_explained(help_text: str, *kinds: type) -> None:

@@ -8,6 +8,7 @@ import scipy.linalg
 from jax.test_util import check_grads
 from support.registry import assert_close
 
+from recurrent_laplace.gaussians import linalg
 from recurrent_laplace.gaussians.linalg import (
     accretive_inverse,
     cholesky,
@@ -278,3 +279,16 @@ def test_nan_in_nan_out(entry):
     assert_close(factor[1], np.linalg.cholesky(a[1]))
     assert added[1] == 0
     assert np.isnan(jax.jit(cholesky)(jnp.asarray(a))[0]).any()
+
+
+def test_chunks_of_a_large_batch_have_the_factors_of_its_matrices(monkeypatch):
+    """The last chunk overlaps the one before it, and one matrix of another chunk is not positive definite."""
+    a = positive_definite(3, 7, size=9)
+    a[2, 1] = -a[2, 1]
+    a = jnp.asarray(a)
+    expected = cholesky_with_added(a)
+    monkeypatch.setattr(linalg, "ENTRIES_PER_CHUNK", 4 * 9**2)
+    factor, added = cholesky_with_added(a)
+    assert_close(factor, expected[0])
+    assert_close(added, expected[1])
+    assert np.count_nonzero(added) == 1

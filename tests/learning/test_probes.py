@@ -1,5 +1,6 @@
 """Does it learn? In worlds where the value, or the best return, is known in closed form."""
 
+import dataclasses
 import functools
 
 import jax
@@ -31,8 +32,10 @@ POSTERIORS = {
     "point": rl.PointConfig(),
     "laplace": rl.LaplaceConfig(covariance="diagonal", accumulate="precision"),
     "variational": rl.VariationalConfig(covariance="diagonal"),
-    "conjugate": rl.ConjugateConfig(prior_stddev=0.3),
+    "conjugate": rl.ConjugateConfig(),
 }
+BETAS = {"conjugate": 1e-3}
+"""A larger weight on the KL keeps the precisions of the factors, which are small at first, from growing."""
 TESTED = 500
 PAY, PAYS, CHANCE = 0.1, (1.0, -0.5), 0.9
 PROBES = {
@@ -58,7 +61,8 @@ def learned(posterior):
 
     def learn_and_act(world, key):
         key_train, key_problems, key_act = jax.random.split(key, 3)
-        config = rl.Config(task=world, agent=AGENT, posterior=POSTERIORS[posterior], learning=LEARNING)
+        learning = dataclasses.replace(LEARNING, beta=BETAS.get(posterior, LEARNING.beta))
+        config = rl.Config(task=world, agent=AGENT, posterior=POSTERIORS[posterior], learning=learning)
         state, _ = rl.make_train(config)(key_train)
 
         def act(problem, key):

@@ -96,7 +96,7 @@ def test_posterior_of_somebody_else_is_stored_and_offered_on_the_command_line(re
     with pytest.raises(SystemExit):
         cli.main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "{point,variational,laplace,sharp}" in text
+    assert "{point,variational,laplace,conjugate,sharp}" in text
     assert "Every precision is multiplied by this (sharp)." in text
 
 
@@ -162,7 +162,7 @@ def test_what_is_no_configuration_is_not_registered(config, message, registry):
     ("kind", "hint"), [("vrnn", ""), ("laplacian", " (did you mean 'laplace'?)"), (3, "")]
 )
 def test_unknown_kind_lists_the_known_ones(kind, hint):
-    message = f"posterior must be one of 'point', 'variational', 'laplace'{hint}; got {kind!r}."
+    message = f"posterior must be one of 'point', 'variational', 'laplace', 'conjugate'{hint}; got {kind!r}."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         posterior_class(kind)
 

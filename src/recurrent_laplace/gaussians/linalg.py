@@ -13,8 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from recurrent_laplace.chunks import map_chunks
+
 BASE = 8
 """Largest size that is eliminated row by row instead of halved."""
+
+ENTRIES_PER_CHUNK = 2**20
+"""Matrix entries per chunk of a factorisation; larger chunks fall out of the cache, and smaller ones lose
+time to launching operations."""
 
 BLOCKS = 8
 """Number of blocks of a triangular system, unless they would be smaller than `BASE`."""
@@ -60,8 +66,16 @@ def cholesky_with_added(
     diagonal = jnp.diagonal(a, axis1=-2, axis2=-1)
     reference = jnp.where(diagonal > 0, diagonal, jnp.max(diagonal, axis=-1, keepdims=True))
     floor = jnp.maximum(a.shape[-1] * jnp.finfo(a.dtype).eps * reference, smallest_precision(a.dtype))
-    factor, _, added = _cholesky(a, floor, with_inverse=False)
-    return factor, added
+    if a.size <= ENTRIES_PER_CHUNK:
+        return _cholesky(a, floor, with_inverse=False)[::2]
+
+    def factorise(chunk: tuple[Array, Array]) -> tuple[Array, Array]:
+        return _cholesky(*chunk, with_inverse=False)[::2]
+
+    n, lead = a.shape[-1], a.shape[:-2]
+    flat = a.reshape(-1, n, n), floor.reshape(-1, n)
+    factor, added = map_chunks(factorise, flat, max(ENTRIES_PER_CHUNK // n**2, 1))
+    return factor.reshape(a.shape), added.reshape(lead)
 
 
 @jax.custom_jvp

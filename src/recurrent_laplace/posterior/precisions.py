@@ -3,12 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from recurrent_laplace.chunks import map_chunks
 from recurrent_laplace.gaussians import DenseGaussian, DiagonalGaussian
-from recurrent_laplace.gaussians.linalg import cholesky_with_added, smallest_precision
-
-FACTORED_TOGETHER = 2**20
-"""Matrix entries per chunk of a factorisation; small chunks lose time to launching operations."""
+from recurrent_laplace.gaussians.linalg import ENTRIES_PER_CHUNK, cholesky_with_added, smallest_precision
 
 
 def beliefs_of(
@@ -18,10 +14,10 @@ def beliefs_of(
     if diagonal:
         lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
         return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
-    factors, added = map_chunks(cholesky_with_added, precisions, matrices_together(means.shape[-1]))
+    factors, added = cholesky_with_added(precisions)
     return DenseGaussian(means, factors), added
 
 
 def matrices_together(size: int) -> int:
     """Number of matrices per chunk of a factorisation."""
-    return max(FACTORED_TOGETHER // size**2, 1)
+    return max(ENTRIES_PER_CHUNK // size**2, 1)
