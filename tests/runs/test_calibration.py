@@ -115,8 +115,11 @@ def test_an_overconfident_agent_is_repaired_on_other_tasks(command, shared, tmp_
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--calibrate"], ["posterior must be 'laplace'", "got 'point'"]),
-        (["--posterior", "variational", "--calibrate"], ["posterior must be 'laplace'", "got 'variational'"]),
+        (["--calibrate"], ["posterior must be one of 'laplace', 'conjugate'", "got 'point'"]),
+        (
+            ["--posterior", "variational", "--calibrate"],
+            ["posterior must be one of 'laplace', 'conjugate'", "got 'variational'"],
+        ),
         (["--posterior", "laplace", "--calibrate", "--calibrate-tasks", "3"], ["at least 16", "got 3"]),
         (
             ["--posterior", "laplace", "--calibrate", "--calibrate-scales", "damping_precision"],
