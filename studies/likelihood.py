@@ -145,7 +145,7 @@ def main() -> None:
     task = rl.Regression()
     config = rl.Config(task=task, agent=agent, posterior=rl.PointConfig(), learning=learning)
     start = time.perf_counter()
-    state, _ = rl.make_train(config)(jax.random.key(options.seed))
+    state, _ = jax.block_until_ready(rl.make_train(config)(jax.random.key(options.seed)))
     model = state.model
     seconds = time.perf_counter() - start
     print(f"trained for {options.updates} updates in {seconds:.0f} s", flush=True)

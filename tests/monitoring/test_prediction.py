@@ -73,6 +73,12 @@ def test_queries_are_the_previous_observation_and_action(fitted):
     assert (np.diff(beliefs.entropy()) < 0).all()
 
 
+def test_an_action_that_was_never_taken_has_no_prediction(fitted):
+    recording = rl.Recording(np.zeros((T, D)), np.full(T, ACTIONS), np.zeros(T))
+    with pytest.raises(ValueError, match=r"actions must be below 2, as in the episodes .*; got 2"):
+        fitted.queries(recording)
+
+
 def test_a_fit_is_saved_with_its_posterior(fitted, tmp_path):
     rl.save(tmp_path / "fit", fitted.posterior)
     again = rl.load(tmp_path / "fit")

@@ -164,18 +164,21 @@ def fit_predictor(
     discrete = recordings[0].actions.ndim == 1
     actions = 1 + max(int(recording.actions.max()) for recording in recordings) if discrete else 0
     means, are_features = _means(posterior, recordings)
-    rows = [
-        Rows(mean[:-1], _queries(recording, actions)[:-1], _targets(recording, names))
-        for mean, recording in zip(means, recordings, strict=True)
-    ]
-    half, three_quarters = len(rows) // 2, len(rows) - len(rows) // 4
-    fit, validation, test = (
-        Rows(*(jnp.asarray(np.concatenate(part), memory.dtype) for part in zip(*split, strict=True)))
-        for split in (rows[:half], rows[half:three_quarters], rows[three_quarters:])
-    )
-    blind = [split._replace(z=jnp.zeros_like(split.z)) for split in (fit, validation)]
+
+    def rows_of(episodes: slice) -> Rows:
+        chosen = recordings[episodes]
+        z = [mean[:-1] for mean in means[episodes]]
+        queries = [_queries(recording, actions)[:-1] for recording in chosen]
+        following = [_targets(recording, names) for recording in chosen]
+        z, query, target = (jnp.asarray(np.concatenate(a), memory.dtype) for a in (z, queries, following))
+        return Rows(z, query, target)
+
+    half, three_quarters = len(recordings) // 2, len(recordings) - len(recordings) // 4
+    fit, validation = rows_of(slice(half)), rows_of(slice(half, three_quarters))
+    test = rows_of(slice(three_quarters, None))
+    blind, blind_validation = (split._replace(z=jnp.zeros_like(split.z)) for split in (fit, validation))
     predictor = fit_head(fit, validation, likelihood, actions, hidden_sizes)
-    without = fit_head(*blind, likelihood, actions, hidden_sizes)
+    without = fit_head(blind, blind_validation, likelihood, actions, hidden_sizes)
     explained = _explain(predictor, without, fit, test)
     head = predictor.head
     assert isinstance(head, ResidualHead)
@@ -241,6 +244,11 @@ def _targets(recording: Recording, names: tuple[str, ...]) -> Float[np.ndarray, 
 
 def _queries(recording: Recording, actions: int) -> Float[np.ndarray, "T Q"]:
     """Observation and action of each step."""
+    if actions and recording.actions.max() >= actions:
+        raise ValueError(
+            f"actions must be below {actions}, as in the episodes that the head was fitted on; "
+            f"got {recording.actions.max()}."
+        )
     taken = np.eye(actions)[recording.actions] if actions else np.asarray(recording.actions, float)
     return np.concatenate([np.asarray(recording.observations, float), taken], axis=-1)
 
@@ -285,13 +293,13 @@ def _explain(predictor: Predictor, without: Predictor, fit: Rows, test: Rows) ->
         equal = part.mean(jnp.zeros(part.size, fit.target.dtype))
         mean = (jnp.sum(seen[index], axis=0) + equal) / (len(seen[index]) + 1)
         constant = part.outputs_of(mean)
-        deviances = [
+        least, middle, most = (
             float(jnp.mean(part.deviance(outputs, targets[index])))
-            for outputs in (constant, alone[index], full[index])
-        ]
+            for outputs in (full[index], alone[index], constant)
+        )
         coverage = float("nan")
         if isinstance(part, GaussianLikelihood):
             reach = ndtri((1 + LEVEL) / 2) * jnp.exp(part.log_stddev)
             coverage = float(jnp.mean(jnp.abs(targets[index] - full[index]) <= reach))
-        found[name] = Explained(*deviances, coverage)
+        found[name] = Explained(constant=most, observation=middle, full=least, coverage=coverage)
     return found

@@ -80,7 +80,7 @@ class Predictor(eqx.Module):
     ```
     """
 
-    head: Callable[..., Any]
+    head: Any
     likelihood: AbstractLikelihood
     context_size: int = eqx.field(static=True)
     actions: int = eqx.field(static=True)

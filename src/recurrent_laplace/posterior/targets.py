@@ -29,8 +29,10 @@ class AbstractLikelihood(eqx.Module):
     ```
     """
 
-    size: eqx.AbstractVar[int]
-    """Number K of outputs, and of entries of a target."""
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number K of outputs, and of entries of a target."""
 
     @abc.abstractmethod
     def log_prob(
@@ -128,7 +130,7 @@ class GaussianLikelihood(AbstractLikelihood):
 class BernoulliLikelihood(AbstractLikelihood):
     """Independent targets 0 or 1, whose logits are the outputs.
 
-    **Arguments:** `size`, the number K of targets.
+    **Arguments:** `count`, the number K of targets.
 
     ```python
     likelihood = rl.BernoulliLikelihood(1)
@@ -136,10 +138,14 @@ class BernoulliLikelihood(AbstractLikelihood):
     ```
     """
 
-    size: int = eqx.field(static=True)
+    count: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        check_size("size", self.size)
+        check_size("count", self.count)
+
+    @property
+    def size(self) -> int:
+        return self.count
 
     def log_prob(
         self, outputs: Float[Array, "*lead K"], target: Float[Array, "*other K"]
@@ -174,7 +180,7 @@ class BernoulliLikelihood(AbstractLikelihood):
 class CategoricalLikelihood(AbstractLikelihood):
     """One-hot target, whose logits are the outputs.
 
-    **Arguments:** `size`, the number K of categories.
+    **Arguments:** `categories`, their number K.
 
     ```python
     likelihood = rl.CategoricalLikelihood(3)
@@ -182,10 +188,14 @@ class CategoricalLikelihood(AbstractLikelihood):
     ```
     """
 
-    size: int = eqx.field(static=True)
+    categories: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        check_size("size", self.size, least=2)
+        check_size("categories", self.categories, least=2)
+
+    @property
+    def size(self) -> int:
+        return self.categories
 
     def log_prob(
         self, outputs: Float[Array, "*lead K"], target: Float[Array, "*other K"]

@@ -132,7 +132,7 @@ def calibrate_together(cases: Sequence[Case], *, fit: Sequence[str] | None = Non
 
     @eqx.filter_jit
     def case_loss(case: Case, statistics: tuple[Array, Array], scales: Any) -> Float[Array, ""]:
-        beliefs: Any = jax.vmap(lambda *each: case.posterior.scaled(*each, scales))(*statistics)
+        beliefs: Any = jax.vmap(lambda a, b: case.posterior.scaled(a, b, scales))(*statistics)
         if case.loss is not None:
             return case.loss(beliefs)
         return case.posterior.prediction_loss(beliefs, case.queries, case.targets, scales)

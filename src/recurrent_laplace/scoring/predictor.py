@@ -209,6 +209,7 @@ def _in_units(head: ResidualHead, center: Array, scale: Array) -> ResidualHead:
     def first_layer(head: Head) -> Head:
         layer = head.mlp.layers[0]
         weight = layer.weight / scale
+        assert layer.bias is not None
         return eqx.tree_at(lambda h: h.mlp.layers[0], head, Affine(weight, layer.bias - weight @ center))
 
     return ResidualHead(first_layer(head.affine), None if head.network is None else first_layer(head.network))
