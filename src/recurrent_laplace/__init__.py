@@ -49,23 +49,36 @@ if TYPE_CHECKING:
     from recurrent_laplace.models import register_posterior as register_posterior
     from recurrent_laplace.models import with_posterior as with_posterior
     from recurrent_laplace.monitoring import Diagnosis as Diagnosis
+    from recurrent_laplace.monitoring import Forecast as Forecast
     from recurrent_laplace.monitoring import Monitor as Monitor
+    from recurrent_laplace.monitoring import PredictorFit as PredictorFit
     from recurrent_laplace.monitoring import Reading as Reading
+    from recurrent_laplace.monitoring import Recording as Recording
     from recurrent_laplace.monitoring import ShiftAlarm as ShiftAlarm
     from recurrent_laplace.monitoring import diagnose as diagnose
     from recurrent_laplace.monitoring import export as export
+    from recurrent_laplace.monitoring import fit_predictor as fit_predictor
     from recurrent_laplace.monitoring import load as load
     from recurrent_laplace.monitoring import register_serializable as register_serializable
     from recurrent_laplace.monitoring import save as save
+    from recurrent_laplace.posterior import AbstractLikelihood as AbstractLikelihood
     from recurrent_laplace.posterior import AbstractPosterior as AbstractPosterior
+    from recurrent_laplace.posterior import AbstractScaledPosterior as AbstractScaledPosterior
+    from recurrent_laplace.posterior import BernoulliLikelihood as BernoulliLikelihood
+    from recurrent_laplace.posterior import CategoricalLikelihood as CategoricalLikelihood
     from recurrent_laplace.posterior import ConjugatePosterior as ConjugatePosterior
     from recurrent_laplace.posterior import Cost as Cost
+    from recurrent_laplace.posterior import GaussianLikelihood as GaussianLikelihood
     from recurrent_laplace.posterior import Inference as Inference
     from recurrent_laplace.posterior import Info as Info
+    from recurrent_laplace.posterior import JointLikelihood as JointLikelihood
     from recurrent_laplace.posterior import LaplacePosterior as LaplacePosterior
+    from recurrent_laplace.posterior import LikelihoodPosterior as LikelihoodPosterior
     from recurrent_laplace.posterior import Linearized as Linearized
     from recurrent_laplace.posterior import Mixture as Mixture
     from recurrent_laplace.posterior import PointPosterior as PointPosterior
+    from recurrent_laplace.posterior import Predictive as Predictive
+    from recurrent_laplace.posterior import Predictor as Predictor
     from recurrent_laplace.posterior import VariationalPosterior as VariationalPosterior
     from recurrent_laplace.posterior import predict_average as predict_average
     from recurrent_laplace.posterior import predict_linearized as predict_linearized
@@ -96,8 +109,10 @@ _NAMES = {
     "cells": "GRU LSTM AbstractCell AbstractGatedCell Affine Autodiff Elman Linear Memory",
     "gaussians": "AbstractBelief AbstractGaussian DenseGaussian DiagonalGaussian PointBelief "
     "SpectralGaussian cayley_basis",
-    "posterior": "AbstractPosterior ConjugatePosterior Cost Inference Info LaplacePosterior Linearized "
-    "Mixture PointPosterior VariationalPosterior predict_average predict_linearized predict_mixture",
+    "posterior": "AbstractLikelihood AbstractPosterior AbstractScaledPosterior BernoulliLikelihood "
+    "CategoricalLikelihood ConjugatePosterior Cost GaussianLikelihood Inference Info JointLikelihood "
+    "LaplacePosterior LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor "
+    "VariationalPosterior predict_average predict_linearized predict_mixture",
     "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour ConjugateConfig LaplaceConfig "
     "PointConfig PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
@@ -106,7 +121,8 @@ _NAMES = {
     "learning": "PPO AbstractObjective Config LearningConfig Train TrainState make_train register_objective",
     "scoring": "Calibration calibrate",
     "evaluation": "EvaluationConfig evaluate",
-    "monitoring": "Diagnosis Monitor Reading ShiftAlarm diagnose export load register_serializable save",
+    "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose export "
+    "fit_predictor load register_serializable save",
 }
 _RENAMED = {"Alphabet": "Vocabulary"}
 """Deprecated names of version 0.1 and their replacements."""

@@ -177,12 +177,17 @@ STATIONARY = rl.LaplaceConfig(accumulate="none")
 @pytest.mark.parametrize(
     ("options", "task", "posterior", "message"),
     [
-        ({}, rl.Gridworld(), rl.PointConfig(), "posterior must be 'laplace' .*; got 'point'"),
+        (
+            {},
+            rl.Gridworld(),
+            rl.PointConfig(),
+            "posterior must be one of 'laplace', 'conjugate' .*; got 'point'",
+        ),
         (
             {},
             rl.Regression(),
             rl.VariationalConfig(),
-            "posterior must be 'laplace' .*; got 'variational'",
+            "posterior must be one of 'laplace', 'conjugate' .*; got 'variational'",
         ),
         ({}, rl.PiecewiseCoin(), LAPLACE, "calibration needs the parameters of a problem .*'coin' has none"),
         ({"tasks": 15}, rl.Gridworld(), LAPLACE, "calibrate_tasks must be at least 16; got 15"),

@@ -269,6 +269,7 @@ def control_by_hand(config, learning, agent, batch, *, entropy_weight, key):
     shape = (1 if config.kind == "point" else learning.training_samples, *means[:, 1:].shape)
     noise = np.asarray(jax.random.normal(key, shape))
     z = means[:, 1:] + np.einsum("btij,sbtj->sbti", roots[:, 1:], noise)
+    embedded = seen
     seen = {
         "belief": None,
         "belief_and_observation": seen,
@@ -303,23 +304,43 @@ def control_by_hand(config, learning, agent, batch, *, entropy_weight, key):
         chance = 1 / (1 + np.exp(-np.take_along_axis(logits, then.action[..., None], -1)[..., 0]))
         pieces["reward_loss"] = -np.mean(np.log(np.where(then.reward == 1, chance, 1 - chance)))
         loss += learning.reward_weight * pieces["reward_loss"]
+    if agent.predictor is not None:
+        outputs = head_by_hand(agent.predictor.head, z, embedded).mean(axis=0)
+        outputs = outputs.reshape(*outputs.shape[:-1], agent.actions, -1)
+        outputs = np.take_along_axis(outputs, then.action[..., None, None], -2)[..., 0, :]
+        logit, other = outputs[..., 0], outputs[:, :-1, 1:]
+        pieces["reward_loss"] = -np.mean(
+            np.log(scipy.special.expit(np.where(then.reward == 1, logit, -logit)))
+        )
+        groups = (B, T - 1, 2, GRID.size)  # the row, then the column
+        log_chance = scipy.special.log_softmax(other.reshape(groups), axis=-1)
+        log_chance = log_chance * then.observation[:, 1:].reshape(groups)
+        pieces["observation_loss"] = -np.mean(log_chance.sum(axis=(-1, -2)))
+        loss += learning.reward_weight * pieces["reward_loss"]
+        loss += learning.observation_weight * pieces["observation_loss"]
     return loss, pieces
 
 
 @pytest.mark.parametrize(
-    ("posterior", "policy_input", "reward_model"),
+    ("posterior", "policy_input", "options"),
     [
-        ("point", "belief_and_observation", False),
-        ("variational-dense", "belief", False),
-        ("laplace-diagonal", "belief_and_hidden", True),
-        ("laplace-dense", "belief_and_observation", False),
-        ("laplace-dense-sums", "belief", False),
+        ("point", "belief_and_observation", {}),
+        ("variational-dense", "belief", {"predict": ("observation", "reward")}),
+        ("laplace-diagonal", "belief_and_hidden", {"reward_model": True}),
+        ("laplace-dense", "belief_and_observation", {}),
+        ("laplace-dense-sums", "belief", {}),
     ],
 )
-def test_control_loss_is_the_sum_done_by_hand(posterior, policy_input, reward_model):
-    agent = agent_of(posterior, policy_input, dataclasses.replace(SMALL, reward_model=reward_model))
+def test_control_loss_is_the_sum_done_by_hand(posterior, policy_input, options):
+    agent = agent_of(posterior, policy_input, dataclasses.replace(SMALL, **options))
     learning = rl.LearningConfig(
-        training_samples=S, beta=0.3, clip=0.4, policy_weight=0.7, value_weight=1.3, reward_weight=0.6
+        training_samples=S,
+        beta=0.3,
+        clip=0.4,
+        policy_weight=0.7,
+        value_weight=1.3,
+        reward_weight=0.6,
+        observation_weight=0.4,
     )
     batch = Batch(experience_by_chance(), jax.random.normal(jax.random.key(9), (B, T)))
     batch = jax.tree.map(np.asarray, batch)

@@ -40,7 +40,7 @@ def agent_of(config=SMALL, posterior="laplace", task=GRID, policy_input="belief_
         ({}, "belief_and_observation"),
         ({"reward_model": True, "cell": "gru"}, "belief_and_observation"),
         ({"layer_norm": False, "cell": "elman"}, "belief_and_observation"),
-        ({}, "belief"),
+        ({"predict": ("reward", "observation")}, "belief"),
         ({"cell": "gru"}, "belief_and_hidden"),
     ],
 )

@@ -445,6 +445,54 @@ def test_reward_model_is_one_more_head():
     assert_same_bits(more, plain)
 
 
+TARGETS = {"observation": rl.CategoricalLikelihood(3), "reward": rl.BernoulliLikelihood(1)}
+
+
+def predicting(**options):
+    config = dataclasses.replace(SMALL, predict=("observation", "reward"), **options)
+    return rl.Agent.init(
+        config,
+        rl.PointConfig(),
+        observation_size=3,
+        actions=A,
+        policy_input="belief",
+        targets=TARGETS,
+        key=jax.random.key(0),
+    )
+
+
+def test_predictive_head_has_the_outputs_of_each_action():
+    agent = predicting()
+    assert agent.predictor.likelihood.names == ("reward", "observation")
+    observation, previous_action = jnp.eye(3), jnp.array([-1, 2, 0])
+    queries = agent.queries(observation, previous_action)
+    assert np.isnan(queries[0]).all()
+    z = jnp.ones(SMALL.features)
+    embedded = agent.observation_embedder(observation)
+    outputs = agent.predictor.head(z, embedded[0]).reshape(A, 4)
+    np.testing.assert_allclose(agent.predictor(z, queries[1]), outputs[2], rtol=1e-12)
+    posterior = rl.LikelihoodPosterior(agent.posterior.memory, agent.predictor)
+    inputs, _ = agent.embed(observation, previous_action, jnp.zeros(3))
+    entropy = posterior.unroll(inputs, queries=queries).entropy()
+    assert entropy[0] == pytest.approx(posterior.prior().entropy())
+    assert entropy[2] < entropy[1] < entropy[0]
+
+
+def test_predictive_head_is_one_more_head():
+    with_head, without = weights(predicting()), weights(dataclasses.replace(predicting(), predictor=None))
+    own = with_head.keys() - without.keys()
+    assert {path.split(".")[1] for path in own} == {"predictor"}
+    config = dataclasses.replace(SMALL, predict=("reward",))
+    with pytest.raises(ValueError, match=r"targets must be given to predict them, such as task.targets\(\)"):
+        agent_of(config=config)
+    with pytest.raises(ValueError, match="reward_model must be false if predict has the reward"):
+        dataclasses.replace(config, reward_model=True).check()
+    with pytest.raises(ValueError, match="predict must name each target once"):
+        dataclasses.replace(config, predict=("reward", "reward")).check()
+    with pytest.raises(ValueError, match="queries need a predictor, and this agent has none"):
+        agent_of().queries(jnp.eye(3), jnp.array([-1, 2, 0]))
+
+
 def test_every_weight_has_its_own_draw():
     """No key is used twice: matrices of one shape differ."""
     named = {
@@ -458,6 +506,18 @@ def test_every_weight_has_its_own_draw():
 
 
 # Regression
+
+
+def test_predictor_of_a_regressor_is_its_prediction():
+    model = rl.Regressor.init(SMALL, rl.PointConfig(), key=jax.random.key(0))
+    z, x = jnp.ones((1, SMALL.features)), jnp.array([0.3])
+    prediction = model.predict(z, x)
+    belief = rl.PointBelief(z[0])
+    predictive = model.predictor.predict(belief, x)
+    np.testing.assert_allclose(predictive.mean(), prediction.mean, rtol=1e-12)
+    np.testing.assert_allclose(predictive.variance(), prediction.variance, rtol=1e-12)
+    y = jnp.array([0.7])
+    np.testing.assert_allclose(predictive.log_prob(y), prediction.log_prob(y), rtol=1e-12)
 
 
 def test_prediction_averages_means_and_has_one_variance():

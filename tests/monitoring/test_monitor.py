@@ -37,17 +37,31 @@ def posteriors():
         "window": rl.LaplacePosterior(MEMORY, covariance="diagonal", accumulate="none", window=3),
         "variational": rl.VariationalPosterior(MEMORY, covariance="dense", key=KEYS[5]),
         "conjugate": rl.ConjugatePosterior(MEMORY, forgetting=0.9, key=KEYS[5]),
+        "likelihood": likelihood(accumulate="none", window=3),
+        "likelihood-accumulated": likelihood(),
     }
+
+
+def likelihood(**options):
+    predictor = rl.Predictor(lambda z, x: z[:1] * x, rl.BernoulliLikelihood(1), context_size=1)
+    return rl.LikelihoodPosterior(MEMORY, predictor, **options)
+
+
+# The first input of an episode answers no query.
+QUERIES = np.where(RESETS | (np.arange(T) == 0)[:, None], np.nan, np.cos(np.arange(T))[:, None])[..., None]
 
 
 @pytest.mark.parametrize("name", posteriors())
 def test_readings_are_those_of_the_unrolled_sequences(name):
     posterior = posteriors()[name]
     monitor = rl.Monitor(posterior, streams=N)
-    readings = [monitor.step(INPUTS[t], RESETS[t]) for t in range(T)]
+    queries = QUERIES if posterior.query_size else [None] * T
+    readings = [monitor.step(INPUTS[t], RESETS[t], query=queries[t]) for t in range(T)]
+    assert all(reading.finite.all() for reading in readings)
     for stream in range(N):
         resets = jnp.asarray(RESETS[:, stream])
-        beliefs = posterior.unroll(INPUTS[:, stream], resets)
+        query = jnp.asarray(QUERIES[:, stream]) if posterior.query_size else None
+        beliefs = posterior.unroll(INPUTS[:, stream], resets, queries=query)
         expected = {
             "entropy": beliefs.entropy(),
             "kl": posterior.consecutive_kl(beliefs, resets),
@@ -150,19 +164,20 @@ def test_an_input_that_is_not_finite_is_flagged_and_not_remembered(name, number)
     history = rl.LaplacePosterior(MEMORY, covariance="diagonal", accumulate="none", window=None)
     posterior = (posteriors() | {"history": history})[name]
     monitor, alone = rl.Monitor(posterior, streams=2), rl.Monitor(posterior, streams=2)
+    queries = [{"query": jnp.full((2, 1), t)} if posterior.query_size else {} for t in range(4)]
     for t in range(2):
-        assert monitor.step(INPUTS[t, :2]).finite.tolist() == [True, True]
-        alone.step(INPUTS[t, :2])
-    broken = monitor.step(INPUTS[2, :2].at[0, 1].set(number))
-    expected = alone.step(INPUTS[2, :2])
+        assert monitor.step(INPUTS[t, :2], **queries[t]).finite.tolist() == [True, True]
+        alone.step(INPUTS[t, :2], **queries[t])
+    broken = monitor.step(INPUTS[2, :2].at[0, 1].set(number), **queries[2])
+    expected = alone.step(INPUTS[2, :2], **queries[2])
     assert broken.finite.tolist() == [False, True]
     assert broken.step.tolist() == [3, 3]
     assert broken.kl[1] == expected.kl[1]
     # The other stream has taken this step; the broken one goes on from where it was.
     one = rl.Monitor(posterior)
     for t in (0, 1, 3):
-        skipped = one.step(INPUTS[t, 0])
-    after, expected = monitor.step(INPUTS[3, :2]), alone.step(INPUTS[3, :2])
+        skipped = one.step(INPUTS[t, 0], **{name: query[0] for name, query in queries[t].items()})
+    after, expected = monitor.step(INPUTS[3, :2], **queries[3]), alone.step(INPUTS[3, :2], **queries[3])
     assert after.finite.all()
     assert_close(after.mean[0], skipped.mean)
     assert_close(after.kl[0], skipped.kl)

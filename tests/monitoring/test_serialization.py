@@ -15,13 +15,23 @@ from support.saved import craft
 
 import recurrent_laplace as rl
 from recurrent_laplace.files import StorageError
-from recurrent_laplace.models.layers import Head
+from recurrent_laplace.models.layers import Head, ResidualHead
 from recurrent_laplace.monitoring import serialization
 
 D, F = 3, 4
 KEYS = jax.random.split(jax.random.key(0), 8)
 MEMORY = rl.Memory(rl.LSTM(D, 5, key=KEYS[0]), F, key=KEYS[1])
 INPUTS = jax.random.normal(KEYS[2], (6, D))
+
+
+def head(outputs):
+    return Head.init(F, (4,), outputs, layer_norm=True, key=KEYS[7])
+
+
+def likelihood(head, **options):
+    parts = (rl.BernoulliLikelihood(1), rl.CategoricalLikelihood(2), rl.GaussianLikelihood(jnp.zeros(1)))
+    joint = rl.JointLikelihood(("reward", "tile", "noise"), parts)
+    return rl.LikelihoodPosterior(MEMORY, rl.Predictor(head, joint), **options)
 
 
 def posteriors():
@@ -38,6 +48,8 @@ def posteriors():
         "history": rl.LaplacePosterior(MEMORY, accumulate="none", window=None, damping_precision=0.1),
         "variational": rl.VariationalPosterior(MEMORY, covariance="dense", key=KEYS[6]),
         "conjugate": rl.ConjugatePosterior(MEMORY, forgetting=0.9, key=KEYS[6]),
+        "likelihood": likelihood(head(4), covariance="diagonal", forgetting=0.9),
+        "residual": likelihood(ResidualHead(head(4), head(4)), accumulate="none", window=None),
         "point": rl.PointPosterior(MEMORY),
     }
 
@@ -50,8 +62,16 @@ def test_modules_are_restored(name, tmp_path):
     assert eqx.tree_equal(rl.load(tmp_path / "module.safetensors"), module)
 
 
-def head(outputs):
-    return Head.init(F, (4,), outputs, layer_norm=True, key=KEYS[7])
+def test_an_agent_without_a_predictor_is_written_as_before_there_was_one(tmp_path):
+    """So that earlier versions read it, and it is read without the field."""
+    agent = small_agent(rl.Gridworld(), rl.PointConfig(), key=KEYS[0], config=small_config(4, 3))
+    rl.save(tmp_path / "agent", agent)
+    text, _ = serialization._read(tmp_path / "agent")
+    assert "predictor" not in text
+    with_one = small_config(4, 3, predict=("reward",))
+    agent = small_agent(rl.Gridworld(), rl.PointConfig(), key=KEYS[0], config=with_one)
+    rl.save(tmp_path / "agent", agent)
+    assert eqx.tree_equal(rl.load(tmp_path / "agent"), agent)
 
 
 @pytest.mark.parametrize("window", [1, 3, None])

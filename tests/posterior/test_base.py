@@ -79,6 +79,13 @@ def test_example_acts_with_all_history():
 LAPLACE = rl.LaplacePosterior(MEMORY)
 HISTORY = rl.LaplacePosterior(MEMORY, covariance="diagonal", accumulate="none", window=None)
 VARIATIONAL = rl.VariationalPosterior(MEMORY, covariance="diagonal", key=KEYS[3])
+
+
+def likelihood(**options):
+    predictor = rl.Predictor(lambda z, x: z[:1] * x, rl.BernoulliLikelihood(1), context_size=1)
+    return rl.LikelihoodPosterior(MEMORY, predictor, **options)
+
+
 DECLARED = {
     "point": (rl.PointPosterior(MEMORY), {"has_density": False, "grows": False}),
     "variational": (VARIATIONAL, {"has_density": True, "grows": False}),
@@ -88,14 +95,23 @@ DECLARED = {
     ),
     "laplace": (LAPLACE, {"has_density": True, "grows": False}),
     "all-history": (HISTORY, {"has_density": True, "grows": True}),
+    "likelihood": (likelihood(), {"has_density": True, "grows": False, "query_size": 1}),
+    "likelihood-history": (
+        likelihood(accumulate="none", window=None),
+        {"has_density": True, "grows": True, "query_size": 1, "covariance_has_gradient": False},
+    ),
 }
+
+
+def queries_of(posterior, *lead):
+    return None if posterior.query_size is None else jnp.ones((*lead, posterior.query_size))
 
 
 @pytest.mark.parametrize("kind", DECLARED)
 def test_declared_capabilities_hold(kind):
     posterior, declared = DECLARED[kind]
     assert {name: getattr(posterior, name) for name in declared} == declared
-    belief = posterior.unroll(inputs_of(2))
+    belief = posterior.unroll(inputs_of(2), queries=queries_of(posterior, 2))
     assert isinstance(belief, rl.AbstractGaussian) == posterior.has_density
     shapes = [
         jax.tree.map(jnp.shape, jax.eval_shape(lambda room=room: posterior.init(room))) for room in (2, 5)
@@ -118,8 +134,9 @@ def test_capacity_grows_if_one_of_many_streams_is_full():
 @pytest.mark.parametrize("kind", DECLARED)
 def test_steps_have_the_trace_of_a_sequence(kind):
     posterior, _ = DECLARED[kind]
-    whole = posterior.infer(inputs_of(3))
-    _, stacked = jax.lax.scan(lambda state, x: posterior.infer_step(state, x), posterior.init(), inputs_of(3))
+    whole = posterior.infer(inputs_of(3), queries=queries_of(posterior, 3))
+    step = lambda state, x: posterior.infer_step(state, x, query=queries_of(posterior))
+    _, stacked = jax.lax.scan(step, posterior.init(), inputs_of(3))
     assert jax.tree.structure(stacked) == jax.tree.structure(whole)
     assert_close((stacked.belief, stacked.trace), (whole.belief, whole.trace))
     assert_close(whole.trace.hidden, jax.vmap(MEMORY.cell.hidden)(whole.trace.carries))

@@ -12,6 +12,7 @@ from support.gaussians import kl_by_hand
 from support.posteriors import assert_near, unroll, updates
 
 import recurrent_laplace as rl
+from recurrent_laplace.models.layers import Head
 
 D, H, F, T = 3, 5, 4, 7
 RESETS = np.array([False, False, False, True, False, True, False])
@@ -328,6 +329,14 @@ def test_counted_multiplications_are_those_of_xla():
     assert flops == 2 * products_in(jax.make_jaxpr(product)(a, b).jaxpr) == 2 * 30 * 40 * 50
 
 
+def likelihood(memory, **options):
+    """Likelihood posterior of a head with two hidden layers and three outputs."""
+    head = Head.init(memory.feature_size + 2, (48, 48), 3, layer_norm=False, key=jax.random.key(0))
+    head = jax.tree.map(lambda leaf: leaf.astype(memory.dtype), head)
+    predictor = rl.Predictor(head, rl.CategoricalLikelihood(3), context_size=2)
+    return rl.LikelihoodPosterior(memory, predictor, **options)
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -338,8 +347,14 @@ def test_counted_multiplications_are_those_of_xla():
         functools.partial(rl.LaplacePosterior, accumulate="none", window=None),
         functools.partial(rl.VariationalPosterior, key=jax.random.key(0)),
         functools.partial(rl.ConjugatePosterior, key=jax.random.key(0)),
+        likelihood,
+        functools.partial(likelihood, covariance="diagonal"),
+        functools.partial(likelihood, accumulate="none", window=None),
     ],
-    ids=["point", "diagonal", "dense", "window", "all-history", "variational", "conjugate"],
+    ids=[
+        *("point", "diagonal", "dense", "window", "all-history", "variational", "conjugate", "likelihood"),
+        *("likelihood-diagonal", "likelihood-history"),
+    ],
 )
 def test_cost_is_within_a_factor_of_two(build):
     batch, steps = 8, 20
@@ -349,7 +364,8 @@ def test_cost_is_within_a_factor_of_two(build):
     inputs = jnp.zeros((batch, steps, 32), jnp.float32)
 
     def unroll_batch(posterior, inputs):
-        return jax.vmap(posterior.unroll)(inputs)
+        queries = None if posterior.query_size is None else inputs[..., : posterior.query_size]
+        return jax.vmap(lambda x, query: posterior.unroll(x, queries=query))(inputs, queries)
 
     cost = posterior.cost(steps, batch)
     counted = products_in(jax.make_jaxpr(unroll_batch)(posterior, inputs).jaxpr)

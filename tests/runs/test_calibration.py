@@ -115,8 +115,11 @@ def test_an_overconfident_agent_is_repaired_on_other_tasks(command, shared, tmp_
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--calibrate"], ["posterior must be 'laplace'", "got 'point'"]),
-        (["--posterior", "variational", "--calibrate"], ["posterior must be 'laplace'", "got 'variational'"]),
+        (["--calibrate"], ["posterior must be one of 'laplace', 'conjugate'", "got 'point'"]),
+        (
+            ["--posterior", "variational", "--calibrate"],
+            ["posterior must be one of 'laplace', 'conjugate'", "got 'variational'"],
+        ),
         (["--posterior", "laplace", "--calibrate", "--calibrate-tasks", "3"], ["at least 16", "got 3"]),
         (
             ["--posterior", "laplace", "--calibrate", "--calibrate-scales", "damping_precision"],
@@ -206,6 +209,7 @@ def test_a_damaged_table_is_refused(table, words):
         Run.from_toml(text, Path("config.toml"))
 
 
-def test_only_a_laplace_posterior_is_calibrated():
-    with pytest.raises(ValueError, match="calibrated posterior must be one of 'laplace'; got 'point'"):
+def test_only_a_posterior_with_scales_is_calibrated():
+    message = "posterior must be one of 'laplace', 'conjugate' to be calibrated, .*; got 'point'"
+    with pytest.raises(ValueError, match=message):
         dataclasses.replace(ASKED, config=Config(posterior=PointConfig())).check()

@@ -108,7 +108,7 @@ CONTROL_ALONE = {
     "clip",
 }
 CONTROL_ALONE |= {"policy_weight", "value_weight", "reward_weight", "entropy_weight", "final_entropy_weight"}
-CONTROL_ALONE |= {"policy_input", "reward_model"}
+CONTROL_ALONE |= {"policy_input", "reward_model", "predict", "observation_weight"}
 """Keys without a meaning in a regression."""
 # Where the other value is that of `SMALL`, or of the objective that there is anyway.
 INSTEAD = {"layer_norm": True, "objective": "doubled"}
@@ -118,6 +118,7 @@ OTHERS = {
     "updates": {"final_learning_rate": 1e-4},
     "lookup": {"embedding_sizes": (8,)},
     "reward_weight": {"reward_model": True},
+    "observation_weight": {"predict": ("observation",)},
 }
 
 
@@ -204,8 +205,12 @@ WITHOUT_EFFECT = {
             if key in CONTROL_ALONE
         },
     ),
-    "reward weight without a reward model": (CONTROL, {}, {"reward_weight": 2.0}),
     "predictive floor in control": (CONTROL, {}, {"predictive_floor": 0.5}),
+    "weights of targets that are not predicted": (
+        CONTROL,
+        {},
+        {"reward_weight": 2.0, "observation_weight": 2.0},
+    ),
     "updates without a schedule": (CONTROL, {}, {"updates": 20}),
     "policy input that the task has anyway": (CONTROL, {}, {"policy_input": "belief_and_observation"}),
 }
@@ -241,6 +246,7 @@ BAD = {
         "head_sizes": (),
         "policy_input": "observation",
         "initialization": "zeros",
+        "predict": ("rewards",),
     },
     rl.VariationalConfig: {"covariance": "full", "prior_stddev": 0.0},
     rl.LaplaceConfig: {
@@ -276,6 +282,7 @@ BAD = {
         "policy_weight": -1.0,
         "value_weight": -1.0,
         "reward_weight": -1.0,
+        "observation_weight": -1.0,
         "entropy_weight": -1.0,
         "final_entropy_weight": -1.0,
     },

@@ -18,6 +18,7 @@ OTHER_VALUES = {
         "layer_norm": False,
         "policy_input": "belief_and_hidden",
         "reward_model": True,
+        "predict": ("observation",),
         "initialization": "flax",
     },
     rl.LaplaceConfig: {
@@ -55,6 +56,7 @@ OTHER_VALUES = {
         "policy_weight": 0.5,
         "value_weight": 0.25,
         "reward_weight": 0.125,
+        "observation_weight": 0.25,
         "entropy_weight": 0.0,
         "final_entropy_weight": 0.01,
     },

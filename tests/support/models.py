@@ -36,5 +36,6 @@ def small_agent(
         observation_size=task.observation_size,
         actions=task.actions,
         policy_input=policy_input or task.policy_input,
+        targets=task.targets(),
         key=key,
     )

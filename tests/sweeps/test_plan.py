@@ -165,6 +165,23 @@ def test_what_means_the_same_is_one_run():
     assert len(jobs) == 1 + 4
 
 
+def test_a_sweep_of_conjugate_posteriors():
+    jobs = plan("""
+        preset = "smoke"
+        [[stage]]
+        name = "all"
+        axes.posterior.kind = ["laplace", "conjugate"]
+        axes.posterior.covariance = ["diagonal", "dense"]
+        axes.posterior.forgetting = [1.0, 0.9]
+        axes.posterior.temperature = [1.0, 2.0]
+        axes.agent.predict = [[], ["reward", "observation"]]
+    """).jobs
+    conjugate = [job for job in jobs if job.run.config.posterior.kind == "conjugate"]
+    # A conjugate posterior has no covariance to choose.
+    assert (len(jobs), len(conjugate)) == (16 + 8, 8)
+    assert {job.run.config.agent.predict for job in conjugate} == {(), ("reward", "observation")}
+
+
 BASE = '[[stage]]\nname = "a"\n'
 
 

@@ -16,6 +16,7 @@ import scipy.stats
 from support.registry import assert_close
 
 from recurrent_laplace import tasks
+from recurrent_laplace.posterior import GaussianLikelihood
 from recurrent_laplace.tasks import TASKS, make_task, register_task
 from recurrent_laplace.tasks.gridworld import GridProblem
 from recurrent_laplace.tasks.regression import STRIPS, FourierSeries
@@ -578,3 +579,29 @@ def test_what_is_no_task_is_refused(task, sentence):
 
 def test_the_registry_was_restored():
     assert set(TASKS) == {"regression", "bandit", "gridworld", "beta_bandit", "two_arm_bandit", "coin"}
+
+
+# Targets of predictive heads
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, task in TASKS.items() if issubclass(task, tasks.AbstractControlTask)]
+)
+def test_targets_have_the_support_of_what_they_predict(name):
+    """With equal chances, the probabilities of all that can be observed sum to one."""
+    task = make_task(name)
+    targets, vocabulary = task.targets(), task.vocabulary()
+    assert list(targets) == ["reward", "observation"]
+    assert [likelihood.size for likelihood in targets.values()] == [1, task.observation_size]
+    values = {"reward": vocabulary.rewards[:, None], "observation": vocabulary.observations}
+    for target, likelihood in targets.items():
+        if not isinstance(likelihood, GaussianLikelihood):
+            outputs = jnp.zeros(likelihood.size)
+            chance = jnp.exp(likelihood.log_prob(outputs, jnp.asarray(values[target])))
+            assert_close(chance.sum(), 1.0)
+
+
+def test_targets_are_gaussian_unless_a_task_says_otherwise():
+    targets = tasks.AbstractControlTask.targets(make_task("gridworld"))
+    assert all(isinstance(likelihood, GaussianLikelihood) for likelihood in targets.values())
+    assert [likelihood.size for likelihood in targets.values()] == [1, 10]

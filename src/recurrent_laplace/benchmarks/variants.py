@@ -8,7 +8,7 @@ from typing import Literal
 class Variant:
     """Options of a posterior that variants differ in, named as in the `[posterior]` table."""
 
-    kind: Literal["point", "variational", "laplace"]
+    kind: Literal["point", "variational", "laplace", "conjugate"]
     covariance: Literal["diagonal", "dense"] = "diagonal"
     accumulate: Literal["none", "precision"] = "precision"
     window: int | Literal["all"] = 1
@@ -29,6 +29,7 @@ METHODS = {
     "laplace-dense": Variant("laplace", "dense"),
     "vrnn-diagonal": Variant("variational", "diagonal"),
     "vrnn-dense": Variant("variational", "dense"),
+    "conjugate": Variant("conjugate"),
 }
 """Trained agents."""
 

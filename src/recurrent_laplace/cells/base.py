@@ -92,6 +92,11 @@ class AbstractCell(eqx.Module):
     def state_jacobian(self, carry: Carry, projected: Float[Array, " G"]) -> Float[Array, "H H"]:
         """Jacobian `d hidden(advance(carry, projected)) / d hidden(carry)`, the rest of the carry fixed."""
 
+    @property
+    def has_constant_jacobian(self) -> bool:
+        """Whether the state Jacobian is the same for every input and carry."""
+        return False
+
     def step(self, carry: Carry, x: Array) -> Carry:
         """Advance the carry by one input of shape `(D,)`."""
         check_shape("x", x, (self.input_size or "D",))

@@ -36,6 +36,10 @@ class Linear(AbstractGatedCell):
         self.input_size = input_size
         self.hidden_size = hidden_size
 
+    @property
+    def has_constant_jacobian(self) -> bool:
+        return True
+
     def advance(self, carry: Float[Array, " H"], projected: Float[Array, " H"]) -> Float[Array, " H"]:
         return projected + self.weight_hh @ carry
 

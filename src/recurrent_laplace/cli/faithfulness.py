@@ -42,7 +42,7 @@ WIDTH = 80
 class Faithfulness:
     """Compare the beliefs of trained agents with the exact posterior and with those of untrained networks.
 
-    A plain RNN gets every Laplace posterior; a VRNN or Laplace-VRNN keeps its own. Every seed of a run is an
+    A plain RNN gets every Laplace posterior; other runs keep their own. Every seed of a run is an
     agent; runs that differ only in the seed are pooled. The measures are listed in docs/metrics.md.
     """
 

@@ -36,7 +36,8 @@ class ShiftBench:
     task: Annotated[str | None, unset("TASK")] = None
     """Expected task of the runs; an error if they have another."""
     beside: Annotated[tuple[Path, ...], unset("RUN ...")] = ()
-    """Runs of a VRNN or Laplace-VRNN on the same task, whose own beliefs are scored on the same episodes."""
+    """Runs with a posterior (VRNN, Laplace-VRNN, conjugate) on the same task, whose own beliefs are scored
+    on the same episodes."""
     shifts: Annotated[tuple[str, ...], unset("SHIFT ...")] = ()
     """Shifts to apply; all of the task by default."""
     out: Path = Path("shiftbench.html")

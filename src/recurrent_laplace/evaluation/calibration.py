@@ -1,4 +1,4 @@
-"""Calibration of the scales of a Laplace posterior: validation tasks, and scores against ground truth.
+"""Calibration of the scales of a posterior: validation tasks, and scores against ground truth.
 
 A regressor's belief is scored by its predictions of the function. An agent's belief is scored through a
 linear decoder from features to the parameters of the problem, which is fitted on separate tasks.
@@ -24,9 +24,9 @@ from recurrent_laplace.gaussians import AbstractGaussian
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.learning.lookup import with_lookup
 from recurrent_laplace.learning.rollout import rollout
-from recurrent_laplace.models import AbstractPosteriorConfig, Agent, LaplaceConfig, Prediction, Regressor
+from recurrent_laplace.models import AbstractPosteriorConfig, Agent, Prediction, Regressor
+from recurrent_laplace.models.posterior_config import check_calibrated
 from recurrent_laplace.posterior import AbstractPosterior
-from recurrent_laplace.scoring.calibration import effective_scales
 from recurrent_laplace.scoring.decoding import Ridge, Split, fit_ridge
 from recurrent_laplace.tasks import (
     AbstractControlTask,
@@ -54,7 +54,7 @@ Criterion = Literal["likelihood", "coverage"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrationConfig:
-    """Options of the calibration of a Laplace posterior."""
+    """Options of the calibration of a posterior."""
 
     tasks: Annotated[int, tyro.conf.arg(name="calibrate-tasks")] = 128
     """Validation tasks for the scales; as many each for the decoder and for held-out scores."""
@@ -68,23 +68,19 @@ class CalibrationConfig:
 
     def check(self, task: AbstractTask, posterior: AbstractPosteriorConfig) -> None:
         """Raise if the task or the posterior cannot be calibrated."""
-        if not isinstance(posterior, LaplaceConfig):
-            raise ValueError(
-                f"posterior must be 'laplace' to be calibrated, since no other is made of scales; "
-                f"got {posterior.kind!r}."
-            )
+        check_calibrated(posterior)
         if not isinstance(task, AbstractRegressionTask):
             require_support(task, "parameters", verb="calibration")
         check_size("calibrate_tasks", self.tasks)
         if self.tasks < FEWEST_TASKS:
             raise ValueError(f"calibrate_tasks must be at least {FEWEST_TASKS}; got {self.tasks}.")
         for name in self.scales:
-            check_choice("calibrate_scales", name, effective_scales(posterior.accumulate))
+            check_choice("calibrate_scales", name, posterior.effective_scales)
         check_choice("calibrate_by", self.by, tuple(LOSSES))
 
-    def chosen(self, posterior: LaplaceConfig) -> tuple[str, ...]:
+    def chosen(self, posterior: AbstractPosteriorConfig) -> tuple[str, ...]:
         """Names of the scales to fit."""
-        return self.scales or effective_scales(posterior.accumulate)
+        return self.scales or posterior.effective_scales
 
 
 class BeliefScores(NamedTuple):

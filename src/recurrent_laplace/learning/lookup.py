@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from recurrent_laplace.cells import AbstractGatedCell
 from recurrent_laplace.models import Agent
 from recurrent_laplace.models.layers import AbstractEmbedder, AbstractHead, Head, HeadContext
+from recurrent_laplace.posterior import Predictor
 from recurrent_laplace.tasks import AbstractControlTask, Vocabulary
 
 
@@ -85,6 +86,16 @@ def look_up(agent: Agent, vocabulary: Vocabulary) -> Agent:
         agent,
         (*map(OneHotLookup, entries), memory.cell.with_input_weights(weight_ih)),
     )
+    if agent.predictor is not None:
+        predictor, head = agent.predictor, agent.predictor.head
+        assert isinstance(head, Head)
+        looked_up = Predictor(
+            LookupHead(head, head.project(embedded[0])),
+            predictor.likelihood,
+            context_size=len(entries[0]),
+            actions=predictor.actions,
+        )
+        agent = eqx.tree_at(lambda a: a.predictor, agent, looked_up)
     if agent.policy_input != "belief_and_observation":
         return agent
     heads = lambda a: [h for h in (a.policy_head, a.value_head, a.reward_head) if h is not None]  # noqa: E731

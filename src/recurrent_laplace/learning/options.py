@@ -78,7 +78,9 @@ class ControlOptions:
     value_weight: float = 1.0
     """Weight of the value loss, half the mean squared error."""
     reward_weight: float = 1.0
-    """Weight of the reward model's cross-entropy, if the agent has a reward model."""
+    """Weight of the negative log-likelihood of predicted rewards, if the agent predicts them."""
+    observation_weight: float = 1.0
+    """Weight of the negative log-likelihood of predicted observations, if the agent predicts them."""
     entropy_weight: float = 0.1
     """Weight of the policy's entropy."""
     final_entropy_weight: float | None = None
@@ -95,8 +97,8 @@ class ControlOptions:
             check_size(name, getattr(self, name))
         check_size("acting_samples", self.acting_samples, least=0)
         check_number("clip", self.clip, above=0)
-        for name in ("policy_weight", "value_weight", "reward_weight", "entropy_weight"):
-            check_number(name, getattr(self, name), least=0)
+        for part in ("policy", "value", "reward", "observation", "entropy"):
+            check_number(f"{part}_weight", getattr(self, f"{part}_weight"), least=0)
         for name in ("discount", "trace_decay"):
             check_number(name, getattr(self, name), least=0, most=1)
         if self.final_entropy_weight is not None:

@@ -1,5 +1,6 @@
 """Recurrent agent whose policy and value depend on its belief."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import equinox as eqx
@@ -7,15 +8,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from recurrent_laplace.models.config import AgentConfig, PolicyInput
+from recurrent_laplace.models.config import PREDICTED, AgentConfig, PolicyInput
 from recurrent_laplace.models.initialization import flax_initialized
 from recurrent_laplace.models.layers import AbstractEmbedder, AbstractHead, Embedder, Head
 from recurrent_laplace.models.posterior import make_memory
 from recurrent_laplace.models.posterior_config import AbstractPosteriorConfig
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.posterior import AbstractLikelihood, AbstractPosterior, JointLikelihood, Predictor
 
 POLICY_GAIN = 0.01
 """Gain of the last policy layer at initialisation: the initial policy is close to uniform."""
+
+
+OPTIONAL_IN_FILES = {"optional_in_files": True}
+"""Metadata of a field that files of earlier versions lack; it is written only if it has a value."""
 
 
 class Behaviour(eqx.Module):
@@ -57,6 +62,7 @@ class Agent(eqx.Module):
     - `reward_head`: head of the reward of each action, or None.
     - `actions`: number of actions.
     - `policy_input`: input of the heads: `"belief"`, `"belief_and_observation"` or `"belief_and_hidden"`.
+    - `predictor`: predictive head of what follows each action, given the embedded observation, or None.
 
     ```python
     agent = rl.Agent.init(
@@ -78,6 +84,7 @@ class Agent(eqx.Module):
     reward_head: AbstractHead | None
     actions: int = eqx.field(static=True)
     policy_input: PolicyInput = eqx.field(static=True)
+    predictor: Predictor | None = eqx.field(default=None, metadata=OPTIONAL_IN_FILES)
 
     @classmethod
     def init(
@@ -88,6 +95,7 @@ class Agent(eqx.Module):
         observation_size: int,
         actions: int,
         policy_input: PolicyInput,
+        targets: Mapping[str, AbstractLikelihood] | None = None,
         key: Array,
     ) -> "Agent":
         """Initialise an agent.
@@ -99,6 +107,8 @@ class Agent(eqx.Module):
         - `observation_size`: length of an observation.
         - `actions`: number of actions.
         - `policy_input`: input of the heads, unless `config.policy_input` overrides it.
+        - `targets`: likelihoods of the reward and the next observation, as those of `task.targets()`; needed
+          for `config.predict`.
         - `key`: random key for the initial weights.
         """
         if config.policy_input != "task":
@@ -134,6 +144,7 @@ class Agent(eqx.Module):
             reward_head=head(actions) if config.reward_model else None,
             actions=actions,
             policy_input=policy_input,
+            predictor=_make_predictor(config, targets, actions, key=jax.random.fold_in(key, 1)),
         )
         if config.initialization == "pytorch":
             return agent
@@ -169,6 +180,18 @@ class Agent(eqx.Module):
             case "belief_and_hidden":
                 return hidden
 
+    def queries(
+        self, observation: Float[Array, "T O"], previous_action: Int[Array, " T"]
+    ) -> Float[Array, "T Q"]:
+        """Queries that the inputs of an episode answer: the previous embedded observations and actions.
+
+        The first input answers none. An `rl.LikelihoodPosterior` with the agent's predictor needs them.
+        """
+        if self.predictor is None:
+            raise ValueError("queries need a predictor, and this agent has none: set AgentConfig.predict.")
+        asked = self.predictor.query(self.observation_embedder(observation[:-1]), previous_action[1:])
+        return jnp.concatenate([jnp.full_like(asked[:1], jnp.nan), asked])
+
     def logits(
         self,
         z: Float[Array, "S *lead F"],
@@ -195,3 +218,24 @@ class Agent(eqx.Module):
         """Policy (see `logits`) and value, averaged over samples `z` from the belief."""
         value = jnp.mean(self.value_head(z, context)[..., 0], axis=0)
         return Behaviour(self.logits(z, context, policy=policy), value)
+
+
+def _make_predictor(
+    config: AgentConfig, targets: Mapping[str, AbstractLikelihood] | None, actions: int, *, key: Array
+) -> Predictor | None:
+    """Initialise the predictive head of `config.predict`."""
+    if not config.predict:
+        return None
+    if targets is None:
+        raise ValueError("targets must be given to predict them, such as task.targets(); got None.")
+    names = tuple(name for name in PREDICTED if name in config.predict)
+    likelihood = JointLikelihood(names, tuple(targets[name] for name in names))
+    context_size = config.embedding_sizes[-1]
+    head = Head.init(
+        config.features + context_size,
+        config.head_sizes,
+        actions * likelihood.size,
+        layer_norm=config.layer_norm,
+        key=key,
+    )
+    return Predictor(head, likelihood, context_size=context_size, actions=actions)

@@ -11,6 +11,9 @@ from recurrent_laplace.models.initialization import Initialization
 CELLS = {"lstm": LSTM, "gru": GRU, "elman": Elman}
 """Cell classes by their names in `AgentConfig.cell`."""
 
+PREDICTED = ("reward", "observation")
+"""Targets of a predictive head, in their order."""
+
 PolicyInput = Literal["belief", "belief_and_observation", "belief_and_hidden"]
 """Input of the policy: the belief alone, or with the observation or the hidden state."""
 
@@ -42,7 +45,11 @@ class AgentConfig:
     policy_input: Literal["task", "belief", "belief_and_observation", "belief_and_hidden"] = "task"
     """Input of the policy and value heads; 'task' is the task's default."""
     reward_model: bool = False
-    """Auxiliary head that predicts the reward of each action, trained with the policy."""
+    """Auxiliary head that predicts the reward of each action, trained with the policy: that of `predict` with
+    the input of the policy, for rewards of 0 and 1."""
+    predict: tuple[Literal["reward", "observation"], ...] = ()
+    """Targets of an auxiliary head that predicts them from the belief, the observation and the action,
+    trained with the policy; the task says how they are distributed."""
 
     def check(self) -> None:
         """Refuse invalid options."""
@@ -61,4 +68,14 @@ class AgentConfig:
                 raise ValueError(f"{name} must name at least one layer; got none.")
             for size in sizes:
                 check_size(name, size)
+        if not isinstance(self.predict, tuple):
+            raise ValueError(f"predict must be a list of targets; got {shown(self.predict)}.")
+        for name in self.predict:
+            check_choice("predict", name, PREDICTED)
+        if len(set(self.predict)) < len(self.predict):
+            raise ValueError(f"predict must name each target once; got {shown(self.predict)}.")
+        if self.reward_model and "reward" in self.predict:
+            raise ValueError(
+                "reward_model must be false if predict has the reward, so that one head predicts it."
+            )
         check_choice("policy_input", self.policy_input, ("task", *typing.get_args(PolicyInput)))

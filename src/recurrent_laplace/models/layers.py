@@ -174,6 +174,33 @@ class Head(AbstractHead):
         return first.bias if self.norm is None else first.bias + first.weight @ self.norm.bias
 
 
+class EmbeddedHead(AbstractHead):
+    """Head whose context is embedded first."""
+
+    embedder: AbstractEmbedder
+    head: AbstractHead
+
+    def __call__(
+        self, z: Float[Array, "... F"], context: Float[Array, "... C"] | None = None
+    ) -> Float[Array, "... M"]:
+        """`context` broadcasts against the leading axes of `z`."""
+        return self.head(z, None if context is None else self.embedder(context))
+
+
+class ResidualHead(AbstractHead):
+    """Sum of an affine head and, optionally, a network."""
+
+    affine: Head
+    network: Head | None
+
+    def __call__(
+        self, z: Float[Array, "... F"], context: Float[Array, "... C"] | None = None
+    ) -> Float[Array, "... M"]:
+        """`context` broadcasts against the leading axes of `z`."""
+        out = self.affine(z, context)
+        return out if self.network is None else out + self.network(z, context)
+
+
 def _moments(x: Array) -> tuple[Array, Array]:
     mean = jnp.mean(x, axis=-1, keepdims=True)
     return mean, jnp.mean((x - mean) ** 2, axis=-1, keepdims=True)

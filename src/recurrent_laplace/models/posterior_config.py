@@ -17,8 +17,8 @@ from recurrent_laplace.posterior import (
     PointPosterior,
     VariationalPosterior,
 )
-from recurrent_laplace.posterior.conjugate import check_conjugate
-from recurrent_laplace.posterior.laplace import check_laplace
+from recurrent_laplace.posterior.conjugate import ConjugateScales, check_conjugate
+from recurrent_laplace.posterior.laplace import check_laplace, effective_scales
 from recurrent_laplace.posterior.variational import check_variational
 
 
@@ -73,6 +73,11 @@ class AbstractPosteriorConfig(abc.ABC):
     @property
     def inactive(self) -> tuple[str, ...]:
         """Options that have no effect, given the values of the others."""
+        return ()
+
+    @property
+    def effective_scales(self) -> tuple[str, ...]:
+        """Names of the options that calibration can fit: those of an `AbstractScaledPosterior`."""
         return ()
 
     @property
@@ -191,7 +196,7 @@ class LaplaceConfig(AbstractPosteriorConfig):
     damping_precision: float = 1.0
     """Precision added to the curvature (Laplace, without accumulation)."""
     temperature: float = 1.0
-    """Divisor of every precision (Laplace); above 1 the belief is wider."""
+    """Divisor of every precision (Laplace, conjugate); above 1 the belief is wider."""
     space: Literal["features", "state"] = "features"
     """Space of the curvature (Laplace): the features, or the hidden state, then read out."""
 
@@ -236,6 +241,10 @@ class LaplaceConfig(AbstractPosteriorConfig):
     def inactive(self) -> tuple[str, ...]:
         return ("forgetting",) if self.accumulate == "none" else ("damping_precision",)
 
+    @property
+    def effective_scales(self) -> tuple[str, ...]:
+        return effective_scales(self.accumulate)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConjugateConfig(AbstractPosteriorConfig):
@@ -252,6 +261,8 @@ class ConjugateConfig(AbstractPosteriorConfig):
     """Fraction of the precision kept at each step (conjugate; Laplace, if precisions accumulate)."""
     prior_stddev: float = 1.0
     """Standard deviation of the belief before any input."""
+    temperature: float = 1.0
+    """Divisor of every precision (Laplace, conjugate); above 1 the belief is wider."""
 
     @staticmethod
     def check_options(**options: Any) -> None:
@@ -267,6 +278,10 @@ class ConjugateConfig(AbstractPosteriorConfig):
     @property
     def family(self) -> str:
         return "diagonal"
+
+    @property
+    def effective_scales(self) -> tuple[str, ...]:
+        return ConjugateScales._fields
 
 
 POSTERIORS: dict[str, type[AbstractPosteriorConfig]] = {
@@ -328,6 +343,15 @@ def posterior_class(kind: Any) -> type[AbstractPosteriorConfig]:
 def option_names(config: type[AbstractPosteriorConfig]) -> list[str]:
     """Names of the options of a configuration class."""
     return [field.name for field in dataclasses.fields(config)]
+
+
+def check_calibrated(config: AbstractPosteriorConfig) -> None:
+    """Refuse a posterior that has no scales to be fitted."""
+    if not config.effective_scales:
+        known = ", ".join(repr(kind) for kind, known in POSTERIORS.items() if known().effective_scales)
+        raise ValueError(
+            f"posterior must be one of {known} to be calibrated, which have scales; got {config.kind!r}."
+        )
 
 
 def owner_of(option: str) -> type[AbstractPosteriorConfig]:

@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 from recurrent_laplace.errors import check_number
 from recurrent_laplace.models.config import AgentConfig
 from recurrent_laplace.models.initialization import flax_initialized
-from recurrent_laplace.models.layers import Embedder, Head
+from recurrent_laplace.models.layers import EmbeddedHead, Embedder, Head
 from recurrent_laplace.models.posterior import make_memory
 from recurrent_laplace.models.posterior_config import AbstractPosteriorConfig
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.posterior import AbstractPosterior, GaussianLikelihood, Predictor
 
 LEAST_STDDEV = 1e-3
 """Default lower bound of the predictive standard deviation."""
@@ -125,6 +125,13 @@ class Regressor(eqx.Module):
         """Prediction at `x`, with the mean averaged over samples `z` of the belief; other axes broadcast."""
         mean = jnp.mean(self.prediction_head(z, self.input_embedder(x)), axis=0)
         return Prediction(mean, jnp.broadcast_to(self.variance(), mean.shape))
+
+    @property
+    def predictor(self) -> Predictor:
+        """Predictive head with its Gaussian likelihood; a query is an input `x`, of shape `(X,)`."""
+        head = EmbeddedHead(self.input_embedder, self.prediction_head)
+        likelihood = GaussianLikelihood(0.5 * jnp.log(self.variance()))
+        return Predictor(head, likelihood, context_size=self.input_embedder.input_size)
 
     def variance(self) -> Float[Array, " Y"]:
         """Variance of each output around its mean."""

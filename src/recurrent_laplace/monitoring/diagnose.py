@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractGaussian, DiagonalGaussian, SpectralGaussian
+from recurrent_laplace.monitoring.checks import PredictionScores, check_predictions, order_sensitivity
 from recurrent_laplace.monitoring.readings import (
     Heads,
     Policy,
@@ -21,7 +22,7 @@ from recurrent_laplace.monitoring.readings import (
     check_heads,
     read_sequence,
 )
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
 
 CONSTANT = 0.01
 """Coefficient of variation of the width below which the width counts as constant."""
@@ -31,6 +32,11 @@ WIDE_POLICY = 0.1
 """Policy disagreement in nats above which sampling changes the behaviour."""
 WIDE_VALUE = 0.5
 """Largest acceptable ratio of the value's stddev under the belief to its stddev over inputs."""
+CLOCK_REMEDY = (
+    "The recurrence is linear, so that every input adds the same curvature: use the likelihood posterior of "
+    "rl.fit_predictor."
+)
+"""Finding for a posterior whose width depends on t by construction."""
 NOT_FINITE = "not finite"
 """Text in tables for NaN and infinity."""
 SINGULAR = 1e6
@@ -88,6 +94,10 @@ class Diagnosis:
     """Findings, one sentence each."""
     finite: bool = True
     """Whether all beliefs and outputs of the heads are finite."""
+    predictions: dict[str, PredictionScores] = dataclasses.field(default_factory=dict)
+    """Scores of the predictions of each target."""
+    order: float | None = None
+    """Influence of the order of exchangeable inputs on the mean: 0 if none, 1 if as much as another task."""
 
     def __str__(self) -> str:
         rows = [
@@ -109,6 +119,9 @@ def diagnose(
     value: Value | None = None,
     context: Any = None,
     samples: int = 8,
+    queries: Float[Array, "N T Q"] | None = None,
+    targets: Float[Array, "N T K"] | None = None,
+    exchangeable: bool = False,
 ) -> Diagnosis:
     """Test whether the uncertainty of a posterior depends on the inputs, or on time alone.
 
@@ -119,6 +132,9 @@ def diagnose(
     - `policy`, `value`: the agent's heads, as for `rl.Monitor`.
     - `context`: the heads' second argument at each step, `(N, T, ...)`.
     - `samples`: samples from the belief for `policy_disagreement`.
+    - `queries`, `targets`: queries that the inputs answer, for an `rl.LikelihoodPosterior`, and their
+      targets, whose predictions are then scored; NaN for none.
+    - `exchangeable`: whether the inputs of a task could have come in any order. The order test is then made.
 
     ```python
     posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
@@ -134,7 +150,9 @@ def diagnose(
     heads = Heads(policy, value)
     check_heads(posterior, heads, jax.tree.map(lambda leaf: leaf[0, 0], context))
     noise = jax.random.normal(jax.random.key(0), (samples, posterior.memory.feature_size))
-    reading, spread = eqx.filter_jit(_readings)(posterior, heads, jnp.asarray(inputs), context, noise)
+    reading, spread = eqx.filter_jit(_readings)(
+        posterior, heads, jnp.asarray(inputs), context, noise, queries
+    )
     condition = _condition(spread)
     numbers = {"entropy": reading.entropy, "stddev": jnp.mean(reading.stddev, axis=-1), "kl": reading.kl}
     for name in ("value_stddev", "value_moved", "policy_disagreement", "policy_moved"):
@@ -145,20 +163,41 @@ def diagnose(
     if not finite.all():
         return Diagnosis(False, variations, condition, (_not_finite(reading, finite),), finite=False)
     value_spread = None if reading.value is None else float(jnp.std(reading.value))
-    return _judge(variations, condition, value_spread)
+    found = _judge(variations, condition, value_spread)
+    predictions, order = {}, None
+    if targets is not None:
+        if not isinstance(posterior, LikelihoodPosterior) or queries is None:
+            raise ValueError(
+                "targets must be left out unless an rl.LikelihoodPosterior predicts them, with queries; "
+                f"got a {type(posterior).__name__}."
+            )
+        predictions = check_predictions(posterior, inputs, queries, targets)
+    if exchangeable:
+        order = order_sensitivity(posterior, jnp.asarray(inputs), queries)
+    words = [CLOCK_REMEDY] if posterior.is_clock else []
+    words += [f"Predictions of the {name}: {scores}." for name, scores in predictions.items()]
+    if order is not None:
+        words.append(f"Shuffling the inputs moves the mean by {order:.0%} of the difference between tasks.")
+    return dataclasses.replace(found, words=(*found.words, *words), predictions=predictions, order=order)
 
 
 def _readings(
-    posterior: AbstractPosterior, heads: Heads, inputs: Array, context: Any, noise: Array
+    posterior: AbstractPosterior,
+    heads: Heads,
+    inputs: Array,
+    context: Any,
+    noise: Array,
+    queries: Array | None,
 ) -> tuple[Reading, Any]:
     """Readings at every step of every task, and the spread of each task's beliefs."""
 
-    def read_task(task: tuple[Array, Any]) -> tuple[Reading, Any]:
-        reading, beliefs = read_sequence(posterior, heads, *task, noise)
+    def read_task(task: tuple[Array, Any, Array | None]) -> tuple[Reading, Any]:
+        inputs, context, queries = task
+        reading, beliefs = read_sequence(posterior, heads, inputs, context, noise, queries)
         return reading, _spread(beliefs)
 
     # One task at a time: covariances of all tasks at once would not fit into memory.
-    return jax.lax.map(read_task, (inputs, context))
+    return jax.lax.map(read_task, (inputs, context, queries))
 
 
 def _spread(beliefs: Any) -> Float[Array, "T F"] | AbstractGaussian:

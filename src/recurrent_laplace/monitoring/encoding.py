@@ -122,8 +122,14 @@ def encode(value: Any, place: str, tensors: dict[str, np.ndarray]) -> Any:
     fields = {
         field.name: encode(getattr(value, field.name), f"{place}.{field.name}".strip("."), tensors)
         for field in dataclasses.fields(value)
+        if not (_is_optional(field) and getattr(value, field.name) is None)
     }
     return {"class": name, "fields": fields}
+
+
+def _is_optional(field: dataclasses.Field) -> bool:
+    """Whether a field that is None is left out of files, since earlier versions do not know it."""
+    return bool(field.metadata.get("optional_in_files"))
 
 
 def decode(spec: Any, tensors: dict[str, np.ndarray], depth: int = 0) -> Any:
@@ -147,14 +153,16 @@ def decode(spec: Any, tensors: dict[str, np.ndarray], depth: int = 0) -> Any:
                     f"needs the class {shown(name)}, which is not registered in this process: before "
                     f"rl.load, import the module that calls rl.register_serializable({shown(name)}) on it."
                 )
-            names = {field.name for field in dataclasses.fields(REGISTERED[name].cls)}
+            fields = dataclasses.fields(REGISTERED[name].cls)
+            names = {field.name for field in fields}
             # Files from before a field was added lack it.
-            defaults = _defaults(REGISTERED[name].cls)
+            defaults = {field.name: None for field in fields if _is_optional(field)}
+            defaults |= _defaults(REGISTERED[name].cls)
             if not names - defaults.keys() <= set(specs) <= names:
                 found = ", ".join(sorted(specs))
                 raise ValueError(f"a {name} has {', '.join(sorted(names))}, not {shown(found)}")
-            fields = {key: decode(value, tensors, depth + 1) for key, value in specs.items()}
-            return _make(name, defaults | fields)
+            values = {key: decode(value, tensors, depth + 1) for key, value in specs.items()}
+            return _make(name, defaults | values)
     raise ValueError(f"no such class or value: {shown(spec)}")
 
 

@@ -43,6 +43,8 @@ def export(
     """
     if posterior.grows:
         raise ValueError("posterior must have a fixed window to be exported: all history grows.")
+    if posterior.query_size is not None:
+        raise ValueError(f"posterior must need no queries to be exported; got a {type(posterior).__name__}.")
     if posterior.memory.input_size is None:
         raise ValueError("input_size must be given to Autodiff before it can be exported; got None.")
     initial, treedef = jax.tree.flatten((posterior.init(), posterior.prior(), jnp.zeros((), jnp.int32)))

@@ -19,11 +19,19 @@ from recurrent_laplace.cells.memory import select
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractBelief
+from recurrent_laplace.monitoring.forecast import Forecast
 from recurrent_laplace.monitoring.readings import Heads, Policy, Reading, Value, all_finite, check_heads, read
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
+from recurrent_laplace.posterior.targets import named_parts
 
 MOST_SAMPLES = 2**14
 """Upper limit of `samples`."""
+
+CLOCK = (
+    "The recurrence is linear: its Jacobian is the same for every input, so that the entropy of this belief "
+    "depends on the number of inputs alone. Use the likelihood posterior of rl.fit_predictor."
+)
+"""Warning about a posterior whose width is a clock."""
 
 log = logging.getLogger("recurrent_laplace")
 
@@ -81,6 +89,8 @@ class Monitor:
         check_size("samples", samples)
         if samples > MOST_SAMPLES:
             raise ValueError(f"samples must be at most {MOST_SAMPLES}; got {samples}.")
+        if posterior.is_clock:
+            log.warning(CLOCK)
         self.posterior = posterior
         self.heads = Heads(policy, value)
         self.streams = streams
@@ -122,7 +132,7 @@ class Monitor:
         self.state = initial_state(self.posterior, self.streams)
 
     @renamed_argument("seen", "context")
-    def step(self, x: Any, reset: Any = False, context: Any = None) -> Reading:
+    def step(self, x: Any, reset: Any = False, context: Any = None, *, query: Any = None) -> Reading:
         """Update the belief with one input and read it.
 
         **Arguments:**
@@ -130,6 +140,8 @@ class Monitor:
         - `x`: the memory's input, of shape `(D,)` or `(streams, D)`.
         - `reset`: whether to return to the prior before this input, one boolean or one per stream.
         - `context`: the heads' second argument.
+        - `query`: the query that this input answers, `(Q,)` or `(streams, Q)`, for a posterior that needs it;
+          NaN for none, as at the first input of an episode.
         """
         x = np.asarray(x, self._dtype)
         check_shape("x", x, self._shape)
@@ -140,6 +152,8 @@ class Monitor:
                     f"reset must be one boolean or have shape {self._lead}; got shape {reset.shape}."
                 )
             reset = np.broadcast_to(reset, self._lead)
+        if query is not None:
+            query = np.asarray(query, self._dtype)
         if not self._checked:
             first = context if self.streams is None else jax.tree.map(lambda leaf: leaf[0], context)
             check_heads(self.posterior, self.heads, first)
@@ -147,8 +161,28 @@ class Monitor:
         with self._lock:
             if self.posterior.grows:
                 self._make_room()
-            self._state, reading = self._step(self._constants, self._state, x, reset, context)
+            self._state, reading = self._step(self._constants, self._state, x, reset, context, query)
         return dataclasses.replace(jax.device_get(reading), source=self.source)
+
+    def predict(self, query: Any) -> Forecast:
+        """Predict the target of a query, in its own units, with the belief after the last step.
+
+        **Arguments:** `query`: for example this observation and an action, `(Q,)` or `(streams, Q)`.
+        """
+        posterior = self.posterior
+        if not isinstance(posterior, LikelihoodPosterior):
+            raise ValueError(
+                "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
+                f"got a {type(posterior).__name__}."
+            )
+        query = np.asarray(query, self._dtype)
+        check_shape("query", query, (*self._lead, posterior.query_size))
+        mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
+        parts = named_parts(posterior.predictor.likelihood)
+        ends = np.cumsum([part.size for _, part in parts])[:-1]
+        names = [name for name, _ in parts]
+        means, stddevs = (np.split(array, ends, axis=-1) for array in (mean, stddev))
+        return Forecast(dict(zip(names, means, strict=True)), dict(zip(names, stddevs, strict=True)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Attributes without the lock, which cannot be copied."""
@@ -161,11 +195,7 @@ class Monitor:
     @functools.cached_property
     def source(self) -> str:
         """Hash of the posterior's options and weights."""
-        leaves, treedef = jax.tree.flatten(self.posterior)
-        digest = hashlib.sha256(str(treedef).encode())
-        for leaf in leaves:
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-        return digest.hexdigest()[:16]
+        return source_of(self.posterior)
 
     @property
     def nbytes(self) -> int:
@@ -183,6 +213,21 @@ class Monitor:
         log.warning(
             "the history is full with %d inputs: room for %d now takes %.3g MB", old, new, self.nbytes / 1e6
         )
+
+
+@eqx.filter_jit
+def _predict(posterior: LikelihoodPosterior, belief: AbstractBelief, query: Array) -> tuple[Array, Array]:
+    predictive = posterior.predict(belief, query)
+    return predictive.mean(), predictive.stddev()
+
+
+def source_of(posterior: AbstractPosterior) -> str:
+    """Hash of the options and weights of a posterior."""
+    leaves, treedef = jax.tree.flatten(posterior)
+    digest = hashlib.sha256(str(treedef).encode())
+    for leaf in leaves:
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def initial_state(
@@ -203,13 +248,15 @@ def _make_step(
 
     @jax.jit
     def step(
-        constants: list[Array], state: list[Array], x: Array, reset: Array, context: Any
+        constants: list[Array], state: list[Array], x: Array, reset: Array, context: Any, query: Array | None
     ) -> tuple[list[Array], Reading]:
         posterior, weights, noise = jax.tree.unflatten(constants_tree, constants)
         heads = eqx.combine(weights, jax.tree.unflatten(functions_tree, functions))
 
-        def advance(stream: StreamState, x: Array, reset: Array, context: Any) -> tuple[StreamState, Reading]:
-            state, belief = posterior.update(stream.state, x, reset)
+        def advance(
+            stream: StreamState, x: Array, reset: Array, context: Any, query: Array | None
+        ) -> tuple[StreamState, Reading]:
+            state, belief = posterior.update(stream.state, x, reset, query=query)
             previous = select(reset, posterior.prior(), stream.belief)
             step = jnp.where(reset, 0, stream.step) + 1
             reading = read(belief, previous, step, heads, context, noise)
@@ -221,7 +268,7 @@ def _make_step(
             return StreamState(state, select(finite, belief, previous), step), reading
 
         advance_all = advance if streams is None else jax.vmap(advance)
-        next_state, reading = advance_all(jax.tree.unflatten(state_tree, state), x, reset, context)
+        next_state, reading = advance_all(jax.tree.unflatten(state_tree, state), x, reset, context, query)
         return jax.tree.leaves(next_state), reading
 
     return step

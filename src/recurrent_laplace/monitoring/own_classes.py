@@ -12,7 +12,7 @@ from recurrent_laplace.models import layers
 from recurrent_laplace.monitoring.encoding import register_serializable
 from recurrent_laplace.monitoring.monitor import StreamState
 from recurrent_laplace.monitoring.readings import Heads
-from recurrent_laplace.posterior import accumulation, conjugate, laplace
+from recurrent_laplace.posterior import accumulation, conjugate, laplace, likelihood
 
 GATES = {cells.LSTM: 4, cells.GRU: 3, cells.Elman: 1, cells.Linear: 1}
 """Weight rows per hidden unit of each cell."""
@@ -91,9 +91,15 @@ def _check_variational(made: posterior.VariationalPosterior) -> None:
 
 
 def _check_conjugate(made: posterior.ConjugatePosterior) -> None:
-    conjugate.check_conjugate(prior_stddev=made.prior_stddev, forgetting=made.forgetting)
-    sizes = (made.memory.feature_size, made.memory.cell.hidden_size)
-    check_shape("precision_head", made.precision_head.weight, sizes)
+    posterior.ConjugatePosterior(**vars(made))
+
+
+def _check_likelihood(made: posterior.LikelihoodPosterior) -> None:
+    posterior.LikelihoodPosterior(**vars(made))
+
+
+def _check_predictor(made: posterior.Predictor) -> None:
+    posterior.Predictor(**vars(made))
 
 
 for _name, _class, _check in (
@@ -107,10 +113,18 @@ for _name, _class, _check in (
     ("VariationalPosterior", posterior.VariationalPosterior, _check_variational),
     ("LaplacePosterior", posterior.LaplacePosterior, _check_laplace),
     ("ConjugatePosterior", posterior.ConjugatePosterior, _check_conjugate),
+    ("LikelihoodPosterior", posterior.LikelihoodPosterior, _check_likelihood),
+    ("Predictor", posterior.Predictor, _check_predictor),
+    ("GaussianLikelihood", posterior.GaussianLikelihood, None),
+    ("BernoulliLikelihood", posterior.BernoulliLikelihood, None),
+    ("CategoricalLikelihood", posterior.CategoricalLikelihood, None),
+    ("JointLikelihood", posterior.JointLikelihood, None),
     ("LayerNorm", layers.LayerNorm, _check_layer_norm),
     ("MLP", layers.MLP, _check_mlp),
     ("Embedder", layers.Embedder, _check_embedder),
     ("Head", layers.Head, _check_head),
+    ("EmbeddedHead", layers.EmbeddedHead, None),
+    ("ResidualHead", layers.ResidualHead, None),
     ("Agent", models.Agent, _check_agent),
     ("Regressor", models.Regressor, None),
     # The running state of a monitor.
@@ -118,6 +132,7 @@ for _name, _class, _check in (
     ("Heads", Heads, None),
     ("LaplaceState", laplace.LaplaceState, None),
     ("ConjugateState", conjugate.ConjugateState, None),
+    ("LikelihoodState", likelihood.LikelihoodState, None),
     ("RunningSum", accumulation.RunningSum, None),
     ("Window", accumulation.Window, None),
     ("DiagonalGaussian", gaussians.DiagonalGaussian, None),
@@ -150,7 +165,8 @@ def _input(size: Any, dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def _update(module: posterior.AbstractPosterior, x: jax.Array) -> gaussians.AbstractBelief:
-    return module.update(module.init(), x)[1]
+    query = None if module.query_size is None else jnp.zeros(module.query_size, x.dtype)
+    return module.update(module.init(), x, query=query)[1]
 
 
 def _act(agent: models.Agent, observation: jax.Array) -> Any:

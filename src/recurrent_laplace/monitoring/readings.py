@@ -138,9 +138,10 @@ def read_sequence(
     inputs: Float[Array, "T D"],
     context: Any,
     noise: Float[Array, "S F"],
+    queries: Float[Array, "T Q"] | None = None,
 ) -> tuple[Reading, AbstractBelief]:
     """Readings of a sequence, with a leading axis of time, and the beliefs."""
-    beliefs = posterior.unroll(inputs)
+    beliefs = posterior.unroll(inputs, queries=queries)
     first = jax.tree.map(lambda leaf: leaf[None], posterior.prior())
     previous = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:-1]]), first, beliefs)
     steps = 1 + jnp.arange(len(inputs))

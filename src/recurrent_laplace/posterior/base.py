@@ -14,7 +14,7 @@ from recurrent_laplace.cells import Memory
 from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import Trace, select
 from recurrent_laplace.errors import check_shape
-from recurrent_laplace.gaussians import AbstractBelief
+from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.posterior.cost import Cost
 from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
@@ -58,6 +58,19 @@ class AbstractPosterior(eqx.Module):
         """Whether a state stores every input, so that `capacity` and `with_room` apply."""
         return False
 
+    @property
+    def query_size(self) -> int | None:
+        """Length Q of the queries that `update` and `unroll` need, or None if they take none.
+
+        If not None, `compute_step` and `compute` have the queries as their last argument.
+        """
+        return None
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether covariances depend on the number of inputs alone."""
+        return False
+
     def capacity(self, state: State) -> int | None:
         """Number of inputs that `state` has room for, or None if states do not grow.
 
@@ -96,30 +109,44 @@ class AbstractPosterior(eqx.Module):
     # To be called
 
     def update(
-        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
+        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False, *, query: Array | None = None
     ) -> tuple[State, AbstractBelief]:
-        """Consume one input of shape `(D,)`; `reset` returns to the initial state first."""
-        state, inference = self.infer_step(state, x, reset)
+        """Consume one input of shape `(D,)`; `reset` returns to the initial state first.
+
+        `query`, of shape `(Q,)`, is the query that this input answers, if the posterior needs it
+        (`query_size`): where an output was observed, or the previous observation and action. NaN stands for
+        none, as at the first input of an episode.
+        """
+        state, inference = self.infer_step(state, x, reset, query=query)
         return state, inference.belief
 
-    def unroll(self, inputs: Array, resets: Array | None = None) -> AbstractBelief:
+    def unroll(
+        self, inputs: Array, resets: Array | None = None, *, queries: Array | None = None
+    ) -> AbstractBelief:
         """Consume inputs of shape `(T, D)` and return the belief after each, with a leading time axis.
 
-        `resets` are booleans of shape `(T,)`; a reset applies before the input of its step.
+        `resets` are booleans of shape `(T,)`; a reset applies before the input of its step. `queries`, of
+        shape `(T, Q)`, are those of `update`.
         """
-        return self.infer(inputs, resets).belief
+        return self.infer(inputs, resets, queries=queries).belief
 
     def infer_step(
-        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False
+        self, state: State, x: Array, reset: Bool[Array, ""] | bool = False, *, query: Array | None = None
     ) -> tuple[State, Inference]:
         """Consume one input like `update`, and return diagnostics and the memory's trace with the belief."""
         check_shape("x", x, (self.memory.input_size or "D",))
+        self._check_queries("query", query, ())
         if self.grows and not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(state)):
             state = self.with_room(state)
-        return _compiled_step(self, state, x, reset)
+        return _compiled_step(self, state, x, reset, query)
 
     def infer(
-        self, inputs: Array, resets: Array | None = None, reuse: AbstractBelief | None = None
+        self,
+        inputs: Array,
+        resets: Array | None = None,
+        reuse: AbstractBelief | None = None,
+        *,
+        queries: Array | None = None,
     ) -> Inference:
         """Consume inputs like `unroll`, and return diagnostics and the memory's trace with the beliefs.
 
@@ -133,7 +160,22 @@ class AbstractPosterior(eqx.Module):
             check_shape("resets", resets, (inputs.shape[0],))
         if reuse is not None:
             check_shape("reuse.mean", reuse.mean, (inputs.shape[0], self.memory.feature_size))
-        return _compiled(self, inputs, resets, jax.lax.stop_gradient(reuse))
+        self._check_queries("queries", queries, inputs.shape[:1])
+        return _compiled(self, inputs, resets, jax.lax.stop_gradient(reuse), queries)
+
+    def _check_queries(self, name: str, queries: Array | None, lead: tuple[int, ...]) -> None:
+        """Raise if queries are missing, not needed, or of another shape."""
+        kind = type(self).__name__
+        if self.query_size is None:
+            if queries is not None:
+                raise ValueError(f"{name} must be left out, since a {kind} takes none; got an array.")
+        elif queries is None:
+            raise ValueError(
+                f"{name} must be given to a {kind}: what each input answers, with {self.query_size} entries; "
+                "NaN where it answers nothing, as at the first of an episode."
+            )
+        else:
+            check_shape(name, queries, (*lead, self.query_size))
 
     def consecutive_kl(self, beliefs: AbstractBelief, resets: Array | None = None) -> Float[Array, " T"]:
         """KL divergences between consecutive beliefs, `KL(q_t || stop(q_{t-1}))` for t = 1 .. T.
@@ -197,16 +239,24 @@ def warn_deprecated(old: str, new: str) -> None:
 
 @jax.jit
 def _compiled_step(
-    posterior: AbstractPosterior, state: State, x: Array, reset: Array | bool
+    posterior: AbstractPosterior, state: State, x: Array, reset: Array | bool, query: Array | None
 ) -> tuple[State, Inference]:
-    return posterior.compute_step(state, x, jnp.asarray(reset))
+    return posterior.compute_step(state, x, jnp.asarray(reset), *_if_given(query))
 
 
 @jax.jit
 def _compiled(
-    posterior: AbstractPosterior, inputs: Array, resets: Array | None, reuse: AbstractBelief | None
+    posterior: AbstractPosterior,
+    inputs: Array,
+    resets: Array | None,
+    reuse: AbstractBelief | None,
+    queries: Array | None,
 ) -> Inference:
-    return posterior.compute(inputs, resets, reuse)
+    return posterior.compute(inputs, resets, reuse, *_if_given(queries))
+
+
+def _if_given(queries: Array | None) -> tuple[Array, ...]:
+    return () if queries is None else (queries,)
 
 
 class AbstractReadPosterior(AbstractPosterior):
@@ -240,3 +290,42 @@ class AbstractReadPosterior(AbstractPosterior):
         trace = self.memory.unroll(inputs, resets)
         beliefs = self.read(trace.hidden) if reuse is None else self.read_again(trace.hidden, reuse)
         return Inference(beliefs, Info.of(inputs, beliefs), trace)
+
+
+class AbstractScaledPosterior(AbstractPosterior):
+    """Interface of a posterior with numerical options that `rl.calibrate` can fit.
+
+    `unroll` has two parts: `statistics`, which does not depend on these options, and `scaled`.
+
+    ```python
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(3, 8, key=jax.random.key(0))))
+    posterior.effective_scales  # ("prior_stddev", "temperature", "forgetting")
+    posterior.scaled(*posterior.statistics(jnp.ones((5, 3))), posterior.scales)  # posterior.unroll(...)
+    ```
+    """
+
+    @property
+    @abc.abstractmethod
+    def effective_scales(self) -> tuple[str, ...]:
+        """Names of the options that have an effect."""
+
+    @property
+    @abc.abstractmethod
+    def scales(self) -> Any:
+        """Values of the options, as a named tuple."""
+
+    @abc.abstractmethod
+    def statistics(
+        self, inputs: Float[Array, "T D"], queries: Float[Array, "T Q"] | None = None
+    ) -> tuple[Array, Array]:
+        """Part of `unroll` that does not depend on the options."""
+
+    @abc.abstractmethod
+    def scaled(self, first: Array, second: Array, scales: Any) -> AbstractGaussian:
+        """Beliefs of `unroll` from its two `statistics`, with these options, which may be traced."""
+
+    def prediction_loss(
+        self, beliefs: AbstractBelief, queries: Array | None, targets: Array | None, scales: Any
+    ) -> Float[Array, ""]:
+        """Mean negative log-likelihood of predicted targets; raises if the posterior predicts none."""
+        raise ValueError(f"loss must be given, since a {type(self).__name__} predicts no targets; got None.")

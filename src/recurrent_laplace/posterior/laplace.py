@@ -1,6 +1,5 @@
 """Laplace approximation over the features of a recurrent network."""
 
-import itertools
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -15,29 +14,23 @@ from recurrent_laplace.chunks import chunk_size, map_chunks
 from recurrent_laplace.errors import check_choice, check_number, check_size
 from recurrent_laplace.gaussians import AbstractBelief, DenseGaussian, DiagonalGaussian
 from recurrent_laplace.gaussians.linalg import (
-    ENTRIES_PER_CHUNK,
     cholesky,
-    cholesky_with_added,
-    smallest_precision,
     transpose,
     triangular_inverse,
 )
-from recurrent_laplace.posterior.accumulation import RunningSum, Window
-from recurrent_laplace.posterior.base import AbstractPosterior, warn_deprecated
-from recurrent_laplace.posterior.cost import Cost, unroll_cost
-from recurrent_laplace.posterior.curvature import (
-    Curvature,
-    curvature_of,
-    jacobians_together,
+from recurrent_laplace.posterior.accumulation import (
+    HISTORY_CAPACITY,
+    RunningSum,
+    Window,
+    accumulate,
+    map_windows,
 )
+from recurrent_laplace.posterior.base import AbstractScaledPosterior, warn_deprecated
+from recurrent_laplace.posterior.cost import Cost, unroll_cost
+from recurrent_laplace.posterior.curvature import Curvature, curvature_of, jacobians_together
 from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
-
-HISTORY_SEGMENTS = 4
-"""Segments of a sequence with an unlimited window; each is padded to the history at its end only."""
-
-HISTORY_CAPACITY = 64
-"""Initial capacity, in inputs, of a state with an unlimited window."""
+from recurrent_laplace.posterior.precisions import beliefs_of, matrices_together
 
 
 class Scales(NamedTuple):
@@ -86,7 +79,14 @@ def check_laplace(
     check_choice("space", space, ("features", "state"))
 
 
-class LaplacePosterior(AbstractPosterior):
+def effective_scales(accumulate: str) -> tuple[str, ...]:
+    """Names of the scales that affect a posterior with that accumulation."""
+    if accumulate == "none":
+        return ("damping_precision", "temperature")
+    return ("prior_stddev", "temperature", "forgetting")
+
+
+class LaplacePosterior(AbstractScaledPosterior):
     """Laplace approximation over the features of a recurrent network.
 
     The mean is the network's features. The precision is a sum of outer products of state Jacobians,
@@ -175,6 +175,10 @@ class LaplacePosterior(AbstractPosterior):
         self.space = space
 
     @property
+    def effective_scales(self) -> tuple[str, ...]:
+        return effective_scales(self.accumulate)
+
+    @property
     def scales(self) -> Scales:
         """Options that scale the precision and do not affect the mean or the curvature."""
         return Scales(self.prior_stddev, self.damping_precision, self.temperature, self.forgetting)
@@ -196,6 +200,10 @@ class LaplacePosterior(AbstractPosterior):
     @property
     def covariance_has_gradient(self) -> bool:
         return False
+
+    @property
+    def is_clock(self) -> bool:
+        return self.memory.cell.has_constant_jacobian
 
     @property
     def grows(self) -> bool:
@@ -248,7 +256,7 @@ class LaplacePosterior(AbstractPosterior):
         if state.window is None:
             window, inputs, valid = None, projected[None], jnp.ones(1, bool)
         else:
-            window = (_refuse_if_full(state.window) if self.grows else state.window).push(projected)
+            window = (state.window.refuse_if_full() if self.grows else state.window).push(projected)
             inputs, valid = window.projected, window.valid()
 
         curvature = self._curvature()
@@ -301,40 +309,26 @@ class LaplacePosterior(AbstractPosterior):
         curvature = self._curvature()
         if self.window == 1:
             return curvature(trace.carries, trace.projected[:, None], jnp.ones((steps, 1), bool))
-        # First input of each step's episode: the step of the last reset.
-        start = jnp.zeros(steps, int)
-        if resets is not None:
-            start = jax.lax.cummax(jnp.where(resets, jnp.arange(steps), 0))
 
-        def run(first: int, last: int) -> Array:
-            width = last if self.window is None else min(self.window, last)
+        def of_window(step: Array, indices: Array, valid: Array) -> Array:
+            carry = jax.tree.map(lambda leaf: leaf[step], trace.carries)
+            one = (carry, trace.projected[indices], valid)
+            return curvature(*jax.tree.map(lambda leaf: leaf[None], one))[0]
 
-            def of_step(step: Array) -> Array:
-                newest = last - 1 if self.window is None else step
-                indices = newest - width + 1 + jnp.arange(width)
-                valid = (indices >= start[step]) & (indices <= step)
-                window = trace.projected[jnp.maximum(indices, 0)]
-                carry = jax.tree.map(lambda leaf: leaf[step], trace.carries)
-                return curvature(*jax.tree.map(lambda leaf: leaf[None], (carry, window, valid)))[0]
+        return map_windows(of_window, steps, self.window, resets)
 
-            return jax.lax.map(of_step, jnp.arange(first, last))
-
-        if self.window is not None:
-            return run(0, steps)
-        segments = min(HISTORY_SEGMENTS, steps)
-        ends = [steps * i // segments for i in range(segments + 1)]
-        return jnp.concatenate([run(first, last) for first, last in itertools.pairwise(ends)])
-
-    def curvatures(self, inputs: Float[Array, "T D"]) -> tuple[Float[Array, "T F"], Array]:
-        """Means and curvatures of a sequence: the part of `unroll` that does not depend on the scales."""
+    def statistics(
+        self, inputs: Float[Array, "T D"], queries: Float[Array, "T Q"] | None = None
+    ) -> tuple[Float[Array, "T F"], Array]:
+        """Means and curvatures of a sequence."""
+        del queries
         trace = self.memory.unroll(inputs)
         return self._means(trace.features, None), self._curvatures(jax.lax.stop_gradient(trace), None)
 
     def scaled(
-        self, means: Float[Array, "T F"], curvatures: Array, scales: Scales
+        self, first: Float[Array, "T F"], second: Array, scales: Scales
     ) -> DiagonalGaussian | DenseGaussian:
-        """Beliefs of `unroll` with these scales, which may be traced."""
-        return self._scaled(means, curvatures, None, scales)[0]
+        return self._scaled(first, second, None, scales)[0]
 
     def _scaled(
         self, means: Float[Array, "T F"], curvatures: Array, resets: Array | None, scales: Scales
@@ -356,15 +350,7 @@ class LaplacePosterior(AbstractPosterior):
         prior = self._prior_precision(scales)
         if total is None or prior is None:
             return None, curvatures + self._isotropic(scales.damping_precision)
-
-        def add(step: Array, state: tuple[RunningSum, Array]) -> tuple[RunningSum, Array]:
-            total, terms = state
-            past = total if resets is None else select(resets[step], prior, total)
-            total = past.relax(scales.forgetting, prior.total).add(terms[step])
-            return total, terms.at[step].set(total.value())
-
-        # Overwrites the curvatures: they are the largest array, and allocating another takes time.
-        return jax.lax.fori_loop(0, curvatures.shape[0], add, (total, curvatures))
+        return accumulate(total, prior, curvatures, resets, scales.forgetting)
 
     def _beliefs(
         self, means: Float[Array, "T F"], precisions: Array, temperature: float | Array
@@ -373,11 +359,7 @@ class LaplacePosterior(AbstractPosterior):
         precisions = precisions / temperature
         if self._over_state and self.memory.readout is not None:
             precisions = self._read_out(precisions, jax.lax.stop_gradient(self.memory.readout.weight))
-        if self._diagonal:
-            lifted = jnp.maximum(precisions, smallest_precision(precisions.dtype))
-            return DiagonalGaussian(means, lifted), jnp.max(lifted - precisions, axis=-1)
-        factors, added = cholesky_with_added(precisions)
-        return DenseGaussian(means, factors), added
+        return beliefs_of(means, precisions, diagonal=self._diagonal)
 
     def _read_out(self, precisions: Array, readout: Float[Array, "F H"]) -> Array:
         """Precisions `(R Lambda^-1 R^T)^-1` of the features, from precisions of the state."""
@@ -389,7 +371,7 @@ class LaplacePosterior(AbstractPosterior):
             inverse = triangular_inverse(cholesky(transpose(root) @ root))
             return transpose(inverse) @ inverse
 
-        return map_chunks(of_chunk, precisions, _together(self.memory.cell.hidden_size))
+        return map_chunks(of_chunk, precisions, matrices_together(self.memory.cell.hidden_size))
 
     @property
     def _diagonal(self) -> bool:
@@ -444,18 +426,3 @@ class LaplacePosterior(AbstractPosterior):
         return unroll_cost(
             self.memory, steps, batch, int(multiplications), f if self._diagonal else f * f, int(working)
         )
-
-
-def _together(size: int) -> int:
-    """Number of matrices per chunk of a factorisation."""
-    return max(ENTRIES_PER_CHUNK // size**2, 1)
-
-
-def _refuse_if_full(window: Window) -> Window:
-    projected = eqx.error_if(
-        window.projected,
-        window.count >= window.size,
-        f"the history is full with {window.size} inputs, and a compiled update cannot grow it: "
-        "start from posterior.init(capacity=...) with the length of the longest history.",
-    )
-    return Window(projected, window.count)

@@ -16,8 +16,8 @@ from recurrent_laplace.evaluation.calibration import (
     make_validation,
 )
 from recurrent_laplace.evaluation.statistics import Interval, mean_interval
-from recurrent_laplace.models import AbstractPosteriorConfig, Agent, LaplaceConfig, Regressor, with_posterior
-from recurrent_laplace.posterior import AbstractPosterior, LaplacePosterior
+from recurrent_laplace.models import AbstractPosteriorConfig, Agent, Regressor, with_posterior
+from recurrent_laplace.posterior import AbstractPosterior, AbstractScaledPosterior
 from recurrent_laplace.runs.config import Calibrated, Run
 from recurrent_laplace.runs.derive import derived_run, run_derived
 from recurrent_laplace.runs.directory import RunDirectory
@@ -51,7 +51,6 @@ def derive_calibrated(
     were fitted by an earlier call are kept.
     """
     config.check(parent.run.config.task, posterior)
-    assert isinstance(posterior, LaplaceConfig)
     learning = dataclasses.replace(parent.run.config.learning, updates=0)
     run = derived_run(parent, posterior, learning, snapshot=snapshot)
     before = {name: getattr(posterior, name) for name in config.chosen(posterior)}
@@ -106,7 +105,7 @@ def calibration_tables(run: Run, frame: pl.DataFrame) -> list[Table]:
 
 
 def _replace_posterior(model: Agent | Regressor, posterior: AbstractPosteriorConfig) -> Agent | Regressor:
-    # A Laplace posterior has no weights of its own, so the key is not used.
+    # A Laplace posterior has no weights of its own, a conjugate one keeps those that it was trained with.
     return with_posterior(model, posterior, key=jax.random.key(0))
 
 
@@ -115,7 +114,7 @@ def _fit_scales(run: Run, models: list[Agent | Regressor], validations: list[Val
     assert run.calibration is not None
     fit, loss = tuple(run.calibration.before), LOSSES[run.calibration.by]
     cases = [
-        Case(_laplace(model.posterior), validation.inputs, Partial(loss, validation.judge))
+        Case(_scaled(model.posterior), validation.inputs, Partial(loss, validation.judge))
         for model, validation in zip(models, validations, strict=True)
     ]
     best = calibrate_together(cases, fit=fit).posterior
@@ -124,8 +123,8 @@ def _fit_scales(run: Run, models: list[Agent | Regressor], validations: list[Val
     return dataclasses.replace(run, config=dataclasses.replace(run.config, posterior=posterior))
 
 
-def _laplace(posterior: AbstractPosterior) -> LaplacePosterior:
-    assert isinstance(posterior, LaplacePosterior)
+def _scaled(posterior: AbstractPosterior) -> AbstractScaledPosterior:
+    assert isinstance(posterior, AbstractScaledPosterior)
     return posterior
 
 

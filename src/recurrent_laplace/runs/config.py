@@ -14,7 +14,13 @@ import tomli_w
 from recurrent_laplace.errors import check_choice, check_seed, check_size, shown
 from recurrent_laplace.learning.config import Config, LearningConfig
 from recurrent_laplace.models import AbstractPosteriorConfig, AgentConfig, LaplaceConfig
-from recurrent_laplace.models.posterior_config import all_options, option_names, owner_of, posterior_class
+from recurrent_laplace.models.posterior_config import (
+    all_options,
+    check_calibrated,
+    option_names,
+    owner_of,
+    posterior_class,
+)
 from recurrent_laplace.runs.toml import Tables, parse_toml
 from recurrent_laplace.tasks import TASKS, AbstractTask, check_task, make_task
 
@@ -27,7 +33,9 @@ ADDED_LATER = {
     ("learning", "lookup"): True,
     ("learning", "kl_fraction"): 1.0,
     ("learning", "predictive_floor"): 0.0,
+    ("learning", "observation_weight"): 1.0,
     ("agent", "initialization"): "pytorch",
+    ("agent", "predict"): [],
 }
 """Keys added after version 0.1 and their defaults, which are left out of a run's identity."""
 
@@ -105,7 +113,7 @@ class Run:
         self.config.check()
         if self.calibration is not None:
             check_size("tasks of [calibration]", self.calibration.tasks)
-            check_choice("calibrated posterior", self.config.posterior.kind, ("laplace",))
+            check_calibrated(self.config.posterior)
             self.requested_posterior.check()
 
     @property

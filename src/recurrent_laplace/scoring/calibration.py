@@ -1,8 +1,8 @@
-"""Calibration of the scales of a Laplace posterior on validation tasks; the network is kept."""
+"""Calibration of the scales of a posterior on validation tasks; the network is kept."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_choice, check_shape
 from recurrent_laplace.gaussians import AbstractGaussian
-from recurrent_laplace.posterior import LaplacePosterior
-from recurrent_laplace.posterior.laplace import Scales
+from recurrent_laplace.posterior import AbstractScaledPosterior
 
 Loss = Callable[[AbstractGaussian], Float[Array, ""]]
 """Function from beliefs with leading axes of tasks and time to a number to minimise."""
@@ -23,6 +22,7 @@ RANGES = {
     "prior_stddev": (1e-2, 1e2),
     "damping_precision": (1e-4, 1e4),
     "temperature": (1e-4, 1e4),
+    "noise_scale": (1e-2, 1e2),
     "forgetting": (0.5, 1.0),
 }
 """Search range of each scale, extended to the initial one."""
@@ -53,7 +53,7 @@ class Calibration(NamedTuple):
     ```
     """
 
-    posterior: LaplacePosterior
+    posterior: Any
     before: float
     after: float
     evaluations: int
@@ -62,30 +62,39 @@ class Calibration(NamedTuple):
 class Case(NamedTuple):
     """Posterior, inputs of validation tasks, and the loss of its beliefs along them."""
 
-    posterior: LaplacePosterior
+    posterior: AbstractScaledPosterior
     inputs: Float[Array, "N T D"]
-    loss: Loss
+    loss: Loss | None
+    """None: the posterior's own loss of predicted targets."""
+    queries: Float[Array, "N T Q"] | None = None
+    targets: Float[Array, "N T K"] | None = None
 
 
 def calibrate(
-    posterior: LaplacePosterior,
+    posterior: AbstractScaledPosterior,
     inputs: Float[Array, "N T D"],
-    loss: Loss,
+    loss: Loss | None = None,
     *,
     fit: Sequence[str] | None = None,
+    queries: Float[Array, "N T Q"] | None = None,
+    targets: Float[Array, "N T K"] | None = None,
 ) -> Calibration:
-    """Fit the scales of a Laplace posterior to minimise a loss of its beliefs on validation tasks.
+    """Fit the scales of a posterior to minimise a loss of its beliefs on validation tasks.
 
     The loss can be a negative predictive log-likelihood, the distance of a coverage from its level, and so
     on. Test on other tasks.
 
     **Arguments:**
 
-    - `posterior`: the initial posterior; the result is never worse on these tasks.
+    - `posterior`: the initial posterior, a Laplace, likelihood or conjugate one; the result is never worse on
+      these tasks.
     - `inputs`: the inputs of the validation tasks, `(N, T, D)`.
-    - `loss(beliefs)`: a traceable function of beliefs with leading axes `(N, T)`.
+    - `loss(beliefs)`: a traceable function of beliefs with leading axes `(N, T)`. None, with `targets`, for
+      the negative log-likelihood of the targets that an `rl.LikelihoodPosterior` predicts.
     - `fit`: names of scales; by default the prior's (or the damping, without accumulation) and the
-      temperature. `"forgetting"` can be fitted where precisions accumulate.
+      temperature, or the noise of a likelihood. `"forgetting"` can be fitted where precisions accumulate.
+    - `queries`, `targets`: queries that the inputs answer, `(N, T, Q)`, where the posterior needs them, and
+      their targets, `(N, T, K)`; NaN for none.
 
     ```python
     posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
@@ -95,7 +104,7 @@ def calibrate(
     found.posterior, found.before, found.after
     ```
     """
-    return calibrate_together([Case(posterior, inputs, loss)], fit=fit)
+    return calibrate_together([Case(posterior, inputs, loss, queries, targets)], fit=fit)
 
 
 def calibrate_together(cases: Sequence[Case], *, fit: Sequence[str] | None = None) -> Calibration:
@@ -103,33 +112,34 @@ def calibrate_together(cases: Sequence[Case], *, fit: Sequence[str] | None = Non
 
     The posteriors differ only in their memories. The first one is returned, with the fitted scales.
     """
-    for posterior, inputs, _ in cases:
-        if not isinstance(posterior, LaplacePosterior):
-            raise ValueError(f"posterior must be a LaplacePosterior; got a {type(posterior).__name__}.")
-        check_shape("inputs", inputs, ("N", "T", posterior.memory.input_size or "D"))
+    for case in cases:
+        _check_case(case)
     first = cases[0].posterior
-    effective = effective_scales(first.accumulate)
+    effective = first.effective_scales
     fit = [name for name in effective if name != "forgetting"] if fit is None else fit
     for name in fit:
         check_choice("fit", name, effective)
     if not fit:
         raise ValueError("fit must name at least one scale; got none.")
     initial = first.scales
-    curvatures = eqx.filter_jit(lambda posterior, inputs: jax.vmap(posterior.curvatures)(inputs))
-    moments = [curvatures(posterior, jnp.asarray(inputs)) for posterior, inputs, _ in cases]
 
     @eqx.filter_jit
-    def case_loss(
-        posterior: LaplacePosterior, loss: Loss, moments: tuple[Array, Array], scales: Scales
-    ) -> Float[Array, ""]:
-        return loss(jax.vmap(lambda means, c: posterior.scaled(means, c, scales))(*moments))
+    def statistics_of(case: Case) -> tuple[Array, Array]:
+        queries = None if case.queries is None else jnp.asarray(case.queries)
+        return jax.vmap(case.posterior.statistics)(jnp.asarray(case.inputs), queries)
 
-    def mean_loss(scales: Scales) -> float:
-        traced = Scales(*(jnp.asarray(scale, first.memory.dtype) for scale in scales))
-        losses = [
-            case_loss(posterior, loss, means_and_curvatures, traced)
-            for (posterior, _, loss), means_and_curvatures in zip(cases, moments, strict=True)
-        ]
+    statistics = [statistics_of(case) for case in cases]
+
+    @eqx.filter_jit
+    def case_loss(case: Case, statistics: tuple[Array, Array], scales: Any) -> Float[Array, ""]:
+        beliefs: Any = jax.vmap(lambda a, b: case.posterior.scaled(a, b, scales))(*statistics)
+        if case.loss is not None:
+            return case.loss(beliefs)
+        return case.posterior.prediction_loss(beliefs, case.queries, case.targets, scales)
+
+    def mean_loss(scales: Any) -> float:
+        traced = type(scales)(*(jnp.asarray(scale, first.memory.dtype) for scale in scales))
+        losses = [case_loss(case, each, traced) for case, each in zip(cases, statistics, strict=True)]
         return float(np.mean(np.asarray(losses, float)))
 
     initial_point = np.array([_to_search(name, getattr(initial, name)) for name in fit])
@@ -179,11 +189,22 @@ def is_at_bound(name: str, value: float) -> bool:
     return any(abs(_to_search(name, value) - _to_search(name, bound)) < 0.1 for bound in bounds)
 
 
-def effective_scales(accumulate: str) -> tuple[str, ...]:
-    """Names of the scales that affect a posterior with that accumulation."""
-    if accumulate == "none":
-        return ("damping_precision", "temperature")
-    return ("prior_stddev", "temperature", "forgetting")
+def _check_case(case: Case) -> None:
+    """Raise if the posterior has no scales, or inputs, queries and targets do not fit it."""
+    posterior = case.posterior
+    if not isinstance(posterior, AbstractScaledPosterior):
+        raise ValueError(
+            "posterior must be a LaplacePosterior, a LikelihoodPosterior or a ConjugatePosterior to be "
+            f"calibrated; got a {type(posterior).__name__}."
+        )
+    check_shape("inputs", case.inputs, ("N", "T", posterior.memory.input_size or "D"))
+    lead = case.inputs.shape[:2]
+    if posterior.query_size is not None:
+        check_shape("queries", case.queries, (*lead, posterior.query_size))
+    elif case.queries is not None:
+        raise ValueError(f"queries must be left out, since a {type(posterior).__name__} takes none.")
+    if case.loss is None:
+        check_shape("targets", case.targets, (*lead, "K"))
 
 
 def _to_search(name: str, value: float) -> float:

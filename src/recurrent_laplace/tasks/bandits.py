@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number, check_size
 from recurrent_laplace.models.config import PolicyInput
+from recurrent_laplace.posterior import AbstractLikelihood, BernoulliLikelihood
 from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
 from recurrent_laplace.tasks.registry import register_task
 from recurrent_laplace.tasks.shifts import CONTROL_SHIFTS, Shift, drop_reward
@@ -52,6 +53,9 @@ class AbstractBandit(AbstractControlTask):
     @property
     def observation_size(self) -> int:
         return 1
+
+    def targets(self) -> dict[str, AbstractLikelihood]:
+        return {"reward": BernoulliLikelihood(1), "observation": BernoulliLikelihood(1)}
 
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]))

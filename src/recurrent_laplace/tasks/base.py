@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.models.config import PolicyInput
+from recurrent_laplace.posterior import AbstractLikelihood, GaussianLikelihood
 
 Problem = Any
 """Sample of the distribution, hidden from the agent: a pytree of arrays."""
@@ -136,6 +137,16 @@ class AbstractControlTask(AbstractTask):
             message = f"{cls.__name__}.alphabet is deprecated: call it vocabulary, and return rl.Vocabulary."
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             cls.vocabulary = cls.__dict__["alphabet"]
+
+    def targets(self) -> dict[str, AbstractLikelihood]:
+        """Likelihoods of what a predictive head predicts: `"reward"` and (the next) `"observation"`.
+
+        Gaussian, with a standard deviation that is learned from 1 on, unless a task says otherwise.
+        """
+        return {
+            "reward": GaussianLikelihood(jnp.zeros(1)),
+            "observation": GaussianLikelihood(jnp.zeros(self.observation_size)),
+        }
 
     def vocabulary(self) -> Vocabulary | None:
         """Every observation and reward that can occur, bit for bit; None if there are many.

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number
 from recurrent_laplace.models.config import PolicyInput
+from recurrent_laplace.posterior import AbstractLikelihood, BernoulliLikelihood
 from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
 from recurrent_laplace.tasks.registry import register_task
 
@@ -56,6 +57,9 @@ class PiecewiseCoin(AbstractControlTask):
     @property
     def observation_size(self) -> int:
         return 1
+
+    def targets(self) -> dict[str, AbstractLikelihood]:
+        return super().targets() | {"reward": BernoulliLikelihood(1)}
 
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(np.array([[-1.0], [0.0], [1.0]]), np.array([0.0, 1.0]))

@@ -10,6 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from recurrent_laplace.errors import check_choice, check_size
+from recurrent_laplace.posterior import (
+    AbstractLikelihood,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    JointLikelihood,
+)
 from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
 from recurrent_laplace.tasks.registry import register_task
 from recurrent_laplace.tasks.shifts import CONTROL_SHIFTS, Shift
@@ -75,6 +81,10 @@ class Gridworld(AbstractControlTask):
     @property
     def observation_size(self) -> int:
         return 2 * self.size
+
+    def targets(self) -> dict[str, AbstractLikelihood]:
+        tile = JointLikelihood(("row", "column"), (CategoricalLikelihood(self.size),) * 2)
+        return {"reward": BernoulliLikelihood(1), "observation": tile}
 
     def vocabulary(self) -> Vocabulary | None:
         if self.size > LARGEST_VOCABULARY:

@@ -5,7 +5,6 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
@@ -21,6 +20,7 @@ from recurrent_laplace.learning.objectives.base import (
     Schedule,
     minibatch_epochs,
 )
+from recurrent_laplace.learning.objectives.prediction import prediction_losses
 from recurrent_laplace.learning.options import LearningConfig
 from recurrent_laplace.learning.returns import advantages
 from recurrent_laplace.learning.rollout import rollout
@@ -60,6 +60,7 @@ class PPO(AbstractObjective):
             observation_size=self.task.observation_size,
             actions=self.task.actions,
             policy_input=self.task.policy_input,
+            targets=self.task.targets(),
             key=key,
         )
 
@@ -200,12 +201,9 @@ def control_loss(
         "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > config.clip),
         **terms.metrics(),
     }
-    if agent.reward_head is not None:
-        logits = jnp.mean(agent.reward_head(z, context), axis=0)
-        chosen = jnp.take_along_axis(logits, experience.action[..., None], axis=-1)[..., 0]
-        reward_loss = jnp.mean(optax.sigmoid_binary_cross_entropy(chosen, experience.reward))
-        loss = loss + config.reward_weight * reward_loss
-        metrics["reward_loss"] = reward_loss
+    for name, loss_of_target in prediction_losses(agent, z, embedded, context, experience).items():
+        loss = loss + getattr(config, f"{name}_weight") * loss_of_target
+        metrics[f"{name}_loss"] = loss_of_target
     return loss, (metrics, terms.finite)
 
 

@@ -1,0 +1,112 @@
+"""Checks without an exact belief: where the answer is known."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import recurrent_laplace as rl
+from recurrent_laplace.monitoring.checks import order_sensitivity
+
+N, T, D, F = 60, 12, 2, 3
+KEYS = jax.random.split(jax.random.key(0), 4)
+INPUTS = jax.random.normal(KEYS[0], (N, T, D))
+MEMORY = rl.Memory(rl.GRU(D, 6, key=KEYS[1]), F, key=KEYS[2])
+QUERIES = jax.random.normal(KEYS[3], (N, T, 1)).at[:, 0].set(jnp.nan)
+
+
+def posterior_of(noise, **options):
+    gaussian = rl.GaussianLikelihood(jnp.log(jnp.array([noise])))
+    predictor = rl.Predictor(
+        lambda z, x: jnp.stack([jnp.sum(z) * x[0], z[0]]),
+        rl.JointLikelihood(("reward", "sign"), (gaussian, rl.BernoulliLikelihood(1))),
+        context_size=1,
+    )
+    return rl.LikelihoodPosterior(MEMORY, predictor, **options)
+
+
+def targets_of(posterior):
+    """Targets sampled from the posterior's own predictions; the sign from its chance."""
+    beliefs = jax.vmap(lambda x, q: posterior.unroll(x, queries=q))(INPUTS, QUERIES)
+    predictive = posterior.predict(beliefs[:, :-1], QUERIES[:, 1:])
+    random = np.random.default_rng(0)
+    reward = predictive.mean()[..., 0] + predictive.stddev()[..., 0] * random.normal(size=(N, T - 1))
+    sign = random.uniform(size=(N, T - 1)) < predictive.mean()[..., 1]
+    return np.pad(np.stack([reward, sign], axis=-1), ((0, 0), (1, 0), (0, 0)), constant_values=np.nan)
+
+
+def test_own_predictions_are_calibrated_and_those_of_a_smaller_noise_are_not():
+    posterior = posterior_of(0.5)
+    targets = targets_of(posterior)
+    found = rl.diagnose(posterior, INPUTS, queries=QUERIES, targets=targets)
+    reward, sign = found.predictions["reward"], found.predictions["sign"]
+    count = N * (T - 1)
+    assert abs(reward.coverage - 0.9) < 5 * 0.3 / np.sqrt(count)
+    assert reward.pit_distance < 1.95 / np.sqrt(count)
+    # The variance is proportional to the squared query, and known.
+    assert reward.gain > 0.1
+    assert np.isnan(sign.coverage)
+    assert "90% intervals cover" in str(found)
+    narrow = rl.diagnose(posterior_of(0.05), INPUTS, queries=QUERIES, targets=targets).predictions["reward"]
+    assert narrow.coverage < reward.coverage
+    assert narrow.pit_distance > reward.pit_distance
+    assert narrow.crps > reward.crps
+
+
+def test_order_test_is_exact_without_memory_in_the_cell():
+    memoryless = rl.Elman(D, 6, key=KEYS[1])
+    memoryless = eqx.tree_at(lambda cell: cell.weight_hh, memoryless, jnp.zeros((6, 6)))
+    conjugate = rl.ConjugatePosterior(rl.Memory(memoryless, F, key=KEYS[2]), key=KEYS[3])
+    assert order_sensitivity(conjugate, INPUTS) < 1e-20
+    # The mean of the last input alone: a shuffle replaces it by that of an independent one.
+    last = rl.LaplacePosterior(rl.Memory(memoryless, F, key=KEYS[2]))
+    assert order_sensitivity(last, INPUTS) == pytest.approx(1, abs=0.3)
+    found = rl.diagnose(conjugate, INPUTS, exchangeable=True)
+    assert found.order < 1e-20
+    assert "Shuffling the inputs moves the mean by 0%" in str(found)
+
+
+@pytest.mark.parametrize("streams", [None, 2])
+def test_a_monitor_predicts_in_the_units_of_the_target(streams):
+    posterior = posterior_of(0.5)
+    monitor = rl.Monitor(posterior, streams=streams)
+    expand = (lambda x: x) if streams is None else (lambda x: jnp.stack([x, x]))
+    for x, query in zip(INPUTS[0, :3], QUERIES[0, :3], strict=True):
+        reading = monitor.step(expand(x), query=expand(query))
+    assert reading.finite.all()
+    forecast = monitor.predict(expand(QUERIES[0, 3]))
+    belief = posterior.unroll(INPUTS[0, :3], queries=QUERIES[0, :3])[-1]
+    predictive = posterior.predict(belief, QUERIES[0, 3])
+    one = (lambda x: x) if streams is None else (lambda x: x[1])
+    np.testing.assert_allclose(one(forecast.mean["reward"]), predictive.mean()[:1], rtol=1e-10)
+    np.testing.assert_allclose(one(forecast.stddev["sign"]), predictive.stddev()[1:], rtol=1e-10)
+    assert str(forecast).startswith(f"next reward {predictive.mean()[0]:.2g} ± {predictive.stddev()[0]:.1g}")
+
+
+def test_bad_input():
+    laplace = rl.LaplacePosterior(MEMORY)
+    with pytest.raises(ValueError, match=r"posterior must be an .* to predict, .*; got a LaplaceP"):
+        rl.Monitor(laplace).predict(jnp.ones(1))
+    with pytest.raises(ValueError, match=r"targets must be left out unless an .*; got a LaplacePosterior"):
+        rl.diagnose(laplace, INPUTS, targets=QUERIES)
+    posterior = posterior_of(0.5)
+    with pytest.raises(ValueError, match=r"targets must have shape \(60, 12, 2\); got \(60, 12, 1\)"):
+        rl.diagnose(posterior, INPUTS, queries=QUERIES, targets=QUERIES)
+    with pytest.raises(ValueError, match=r"query must have shape \(1,\); got \(2,\)"):
+        rl.Monitor(posterior).predict(jnp.ones(2))
+    with pytest.raises(ValueError, match="query must be given to a LikelihoodPosterior"):
+        rl.Monitor(posterior).step(INPUTS[0, 0])
+
+
+def test_a_linear_recurrence_is_called_a_clock(caplog):
+    posterior = rl.LaplacePosterior(rl.Memory(rl.Linear(D, 6, key=KEYS[1])))
+    entropy = jax.vmap(posterior.unroll)(INPUTS[:3]).entropy()
+    np.testing.assert_allclose(entropy[1:], entropy[:-1], rtol=1e-12)
+    assert posterior.is_clock
+    rl.Monitor(posterior)
+    assert "The recurrence is linear" in caplog.text
+    assert "The recurrence is linear" in str(rl.diagnose(posterior, INPUTS))
+    caplog.clear()
+    rl.Monitor(rl.LaplacePosterior(MEMORY))
+    assert not caplog.text

@@ -1,0 +1,202 @@
+"""Predictive heads fitted on recorded episodes: where the best head is known, and bad episodes."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.registry import assert_close
+
+import recurrent_laplace as rl
+from recurrent_laplace.posterior import JointLikelihood
+from recurrent_laplace.scoring.predictor import Rows, _ridge, _ridge_path
+
+D, F, T, N, ACTIONS = 3, 4, 20, 24, 2
+KEYS = jax.random.split(jax.random.key(0), 2)
+MEMORY = rl.Memory(rl.GRU(D, 6, key=KEYS[0]), F, key=KEYS[1])
+POINT = rl.PointPosterior(MEMORY)
+NOISE = 0.01
+WEIGHT = np.array([1.0, -2.0, 0.5, 1.5])
+
+
+def recordings(discrete=True, binary=False, count=N):
+    """Rewards are linear in the features, with an opposite sign for the other action, plus noise."""
+    random, made = np.random.default_rng(0), []
+    for _ in range(count):
+        inputs = random.normal(size=(T, D))
+        z = np.asarray(MEMORY.unroll(jnp.asarray(inputs)).features)
+        action = random.integers(ACTIONS, size=T) if discrete else random.normal(size=(T, 1))
+        sign = 1 - 2 * action if discrete else 1
+        signal = sign * (z @ WEIGHT) + (0 if discrete else action[:, 0])
+        rewards = signal + NOISE * random.normal(size=T)
+        if binary:
+            rewards = (random.uniform(size=T) < 1 / (1 + np.exp(-8 * signal))).astype(float)
+        made.append(rl.Recording(inputs, action, rewards))
+    return made
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return rl.fit_predictor(POINT, recordings(), targets=["reward"], hidden_sizes=(8,))
+
+
+def test_a_linear_reward_is_found(fitted):
+    predictor = fitted.predictor
+    query = predictor.query(jnp.zeros(D), jnp.array(1))
+    gradient = jax.jacfwd(lambda z: predictor(z, query))(jnp.zeros(F))[0]
+    np.testing.assert_allclose(gradient, -WEIGHT, rtol=0.05, atol=0.05)
+    stddev = np.exp(predictor.likelihood.parts[0].log_stddev[0])
+    np.testing.assert_allclose(stddev, NOISE, rtol=0.2)
+    reward = fitted.explained["reward"]
+    spread = np.var(np.concatenate([each.rewards[:-1] for each in recordings()]))
+    # The residuals of 6 test episodes.
+    np.testing.assert_allclose(1 - reward.beyond_constant, NOISE**2 / spread, rtol=0.6)
+    assert 0.99 < reward.beyond_observation < reward.beyond_constant
+    assert 0.8 < reward.coverage <= 1
+    assert str(fitted).startswith("Predicts the next reward 100%")
+    assert "its 90% intervals cover" in str(fitted)
+
+
+def test_queries_are_the_previous_observation_and_action(fitted):
+    episode = recordings()[0]
+    queries, targets = fitted.queries(episode), fitted.targets(episode)
+    assert np.isnan(queries[0]).all()
+    assert np.isnan(targets[0]).all()
+    one_hot = np.eye(ACTIONS)[episode.actions[:-1]]
+    assert_close(queries[1:], np.concatenate([episode.inputs[:-1], one_hot], axis=1))
+    assert_close(targets[1:], episode.rewards[:-1, None])
+    # The curvature shows the posterior what it was told.
+    beliefs = fitted.posterior.unroll(jnp.asarray(episode.inputs), queries=queries)
+    np.testing.assert_allclose(beliefs[0].entropy(), fitted.posterior.prior().entropy())
+    assert (np.diff(beliefs.entropy()) < 0).all()
+
+
+def test_an_action_that_was_never_taken_has_no_prediction(fitted):
+    recording = rl.Recording(np.zeros((T, D)), np.full(T, ACTIONS), np.zeros(T))
+    with pytest.raises(ValueError, match=r"actions must be below 2, as in the episodes .*; got 2"):
+        fitted.queries(recording)
+
+
+def test_a_fit_is_saved_with_its_posterior(fitted, tmp_path):
+    rl.save(tmp_path / "fit", fitted.posterior)
+    again = rl.load(tmp_path / "fit")
+    assert eqx.tree_equal(again, fitted.posterior)
+
+
+def test_binary_rewards_are_bernoulli():
+    fit = rl.fit_predictor(POINT, recordings(binary=True), targets=["reward"], hidden_sizes=())
+    assert isinstance(fit.predictor.likelihood.parts[0], rl.BernoulliLikelihood)
+    assert fit.explained["reward"].beyond_observation > 0.2
+    assert np.isnan(fit.explained["reward"].coverage)
+    assert not fit.has_network
+
+
+def test_continuous_actions_and_both_targets():
+    fit = rl.fit_predictor(POINT, recordings(discrete=False), hidden_sizes=())
+    assert list(fit.explained) == ["reward", "observation"]
+    assert fit.explained["reward"].beyond_constant > 0.999
+    # Observations are noise: nothing is to be explained, and nothing is claimed.
+    assert abs(fit.explained["observation"].beyond_constant) < 0.05
+
+
+def test_means_that_are_not_the_features_have_no_likelihood_posterior():
+    conjugate = rl.ConjugatePosterior(MEMORY, key=jax.random.key(2))
+    assert rl.fit_predictor(conjugate, recordings(count=8), hidden_sizes=()).posterior is None
+
+
+def test_ridge_is_the_solution_of_its_normal_equations():
+    random = np.random.default_rng(1)
+    x, y, penalty = random.normal(size=(30, 4)) + 1, random.normal(size=(30, 2)), 0.3
+    weight, bias = _ridge(x, y, penalty)
+    # As ordinary least squares with further rows; the constant is not penalised.
+    penalties = np.hstack([np.sqrt(30 * penalty) * np.eye(4), np.zeros((4, 1))])
+    rows = np.vstack([np.hstack([x, np.ones((30, 1))]), penalties])
+    expected, *_ = np.linalg.lstsq(rows, np.vstack([y, np.zeros((4, 2))]), rcond=None)
+    assert_close((weight, bias), (expected[:4].T, expected[4]))
+
+
+@pytest.mark.parametrize("part", [rl.BernoulliLikelihood(1), rl.CategoricalLikelihood(3)])
+def test_logits_start_with_a_newton_step(part):
+    """The step of Newton's method, with the Hessian and the gradient from automatic differentiation."""
+    random = np.random.default_rng(2)
+    x = random.normal(size=(40, 2))
+    x -= x.mean(axis=0)
+    target = random.integers(2, size=(40, 1)).astype(float)
+    if part.size > 1:
+        target = np.eye(3)[random.integers(3, size=40)]
+    likelihood = JointLikelihood(("reward",), (part,))
+    rows = Rows(jnp.asarray(x[:, :1]), jnp.asarray(x[:, 1:]), jnp.asarray(target))
+    first = _ridge_path(rows, likelihood, 0, 1)[0]  # the smallest penalty, 1e-5
+    mean = (target.sum(axis=0) + np.asarray(part.mean(jnp.zeros(part.size)))) / 41
+    constant = part.outputs_of(jnp.asarray(mean))
+
+    def energy(weights):
+        weight = weights.reshape(part.size, 3)
+        outputs = constant + jnp.asarray(x) @ weight[:, :2].T + weight[:, 2]
+        return -jnp.mean(part.log_prob(outputs, jnp.asarray(target)))
+
+    zeros = jnp.zeros(3 * part.size)
+    step = -np.linalg.pinv(jax.hessian(energy)(zeros), rcond=1e-9) @ jax.grad(energy)(zeros)
+    step = step.reshape(part.size, 3)
+    centered = lambda array: array - array.mean(axis=0) if part.size > 1 else array
+    # The penalty, relative to a variance of about one.
+    np.testing.assert_allclose(centered(first.weight), centered(step[:, :2]), rtol=1e-4)
+    np.testing.assert_allclose(centered(first.bias - constant), centered(step[:, 2]), rtol=1e-4, atol=1e-10)
+
+
+# Bad episodes
+
+
+def broken(index, **changes):
+    made = recordings(count=8)
+    made[index] = dataclasses.replace(made[index], observations=None) if not changes else made[index]
+    if changes:
+        fields = {name: getattr(made[index], name) for name in ("inputs", "actions", "rewards")}
+        made[index] = rl.Recording(**(fields | changes))
+    return made
+
+
+NAN = np.where(np.arange(T) == 3, np.nan, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "options", "message"),
+    [
+        (recordings(count=7), {}, "episodes must be at least 8, .*; got 7"),
+        (broken(2, rewards=NAN), {}, "episode 2 has NaN or infinity in its rewards, first at step 3: leave"),
+        (broken(1, source="another"), {}, "episode 1 was recorded with another posterior or agent: pass"),
+        (broken(0, inputs=np.zeros((T, 5))), {}, "episode 0 must have inputs of length 3, .*; got 5: record"),
+        (broken(3, actions=np.zeros((T, 1))), {}, "episode 3 must have inputs, observations and actions of"),
+        (broken(3, actions=np.full(T, -1)), {}, "episode 3 must have actions from 0 on; got -1"),
+        (
+            [rl.Recording(each.inputs, each.actions, np.ones(T)) for each in recordings(count=8)],
+            {"targets": ["reward"]},
+            r"episodes must have a reward that varies, .*; all are \[1\.\]: leave it out of targets",
+        ),
+        (recordings(count=8), {"targets": []}, "targets must name at least one"),
+        (recordings(count=8), {"targets": ["value"]}, "targets must be one of 'reward', 'observation'"),
+        (
+            recordings(count=8),
+            {"likelihoods": {"reward": rl.BernoulliLikelihood(2)}},
+            "likelihoods must have the size of their targets: 1 for the reward; got 2",
+        ),
+        (
+            recordings(count=8),
+            {"likelihoods": {"reward": "gaussian"}},
+            "likelihoods must be of AbstractLikelihood, .*; got a str for the reward",
+        ),
+    ],
+)
+def test_bad_episodes_are_refused_in_one_sentence(episodes, options, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        rl.fit_predictor(POINT, episodes, **options)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_recording_that_does_not_fit_itself_is_refused():
+    with pytest.raises(ValueError, match=r"rewards must have shape \(5,\); got \(4,\)"):
+        rl.Recording(np.zeros((5, 2)), np.zeros(5, int), np.zeros(4))
+    with pytest.raises(ValueError, match=r"actions must be 5 whole numbers, .*; got shape .* of float64"):
+        rl.Recording(np.zeros((5, 2)), np.zeros(5), np.zeros(5))
