@@ -200,12 +200,11 @@ def test_presets_are_valid_for_every_task_and_posterior(preset, task, posterior,
 
 
 def test_presets_are_ordered_by_size(asked):
-    learnings = [asked("--preset", preset).config.learning for preset in PRESETS]
+    # `reproduction` has the sizes of `laptop`, and samples the belief.
+    names = [name for name in PRESETS if name != "reproduction"]
+    learnings = [asked("--preset", preset).config.learning for preset in names]
     steps = [learning.updates * learning.batch * learning.steps for learning in learnings]
-    assert steps == sorted(steps)
-    # Only `laptop` and `reproduction` are of one size: they differ in samples.
-    assert len(set(steps)) == len(PRESETS) - 1
-    assert learnings[2].training_samples != learnings[3].training_samples
+    assert steps == sorted(set(steps))
 
 
 OF_THE_PAPER = {
