@@ -60,6 +60,15 @@ def test_training_is_refused(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_training_that_fails_to_allocate_is_one_sentence(tmp_path):
+    """Above the lower bound of its memory, which a machine with enough would have."""
+    sizes = ("--preset", "smoke", "--cell", "elman", "--no-layer-norm", "--hidden-size", "8", "--steps", "50")
+    done = limited(
+        "train", "--task", "regression", *sizes, "--features", "100000", "--batch", "256", cwd=tmp_path
+    )
+    done.refused("there is too little memory (Out of memory allocating", "take smaller sizes", code=1)
+
+
 def test_updates_have_a_bound(tmp_path):
     done = limited("train", "--task", "gridworld", "--updates", "1000000000000", cwd=tmp_path)
     done.refused("recurrent-laplace: updates must be at most 2147483647")
