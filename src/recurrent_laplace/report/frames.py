@@ -11,7 +11,7 @@ from recurrent_laplace.report.arms import arm_of
 from recurrent_laplace.runs.config import Run, task_id
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.estimate import parameters
-from recurrent_laplace.runs.evaluation import stale_evaluation
+from recurrent_laplace.runs.evaluation import not_finite, stale_evaluation
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
 from recurrent_laplace.runs.toml import parse_toml
@@ -139,7 +139,11 @@ def load_frames(folder: Path) -> Frames:
                 continue
             sessions = read_sessions(directory.provenance_path)
             row = _row(directory, folder, parents, sessions)
-            evaluation = evaluation_by_seed(read_table(directory.evaluation_path, EVALUATION_SCHEMA))
+            table = read_table(directory.evaluation_path, EVALUATION_SCHEMA)
+            if (problem := not_finite(table)) is not None:
+                left_out[directory.run.id] = f"its evaluation is not finite: {problem}"
+                continue
+            evaluation = evaluation_by_seed(table)
             if directory.run.config.learning.updates:
                 metrics.append(read_table(directory.metrics_path, METRICS_SCHEMA))
         except StorageError as problem:
