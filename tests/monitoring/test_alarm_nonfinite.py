@@ -117,7 +117,9 @@ def test_fitting_excludes_an_infinite_input_with_finite_signals(clean):
 
 def test_fitting_refuses_when_too_few_remain(clean):
     broken = [with_value(one, "value", 3, np.nan) for one in clean[:250]]
-    with pytest.raises(ValueError, match=r"at least 60 .* got 50: 250 of 300 episodes have inputs or signals"):
+    with pytest.raises(
+        ValueError, match=r"at least 60 .* got 50: 250 of 300 episodes have inputs or signals"
+    ):
         rl.ShiftAlarm.fit([*broken, *clean[250:]], signals=SIGNALS, false_alarm_rate=RATE)
 
 

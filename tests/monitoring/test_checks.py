@@ -102,7 +102,9 @@ def test_bad_input():
 def with_bounded_query(noise=0.5):
     """A posterior whose head is bounded in the query: infinite queries have finite predictions."""
     predictor = rl.Predictor(
-        lambda z, x: jnp.tanh(x[:1]) * z[:1], rl.GaussianLikelihood(jnp.log(jnp.array([noise]))), context_size=1
+        lambda z, x: jnp.tanh(x[:1]) * z[:1],
+        rl.GaussianLikelihood(jnp.log(jnp.array([noise]))),
+        context_size=1,
     )
     return rl.LikelihoodPosterior(MEMORY, predictor)
 
@@ -145,7 +147,9 @@ def test_calibration_refuses_what_is_not_finite():
     posterior, targets = with_bounded_query(), jnp.ones((N, T, 1))
     with pytest.raises(ValueError, match="inputs must be finite; got inf in task 2 at step 3"):
         rl.calibrate(posterior, INPUTS.at[2, 3, 0].set(jnp.inf), queries=QUERIES, targets=targets)
-    with pytest.raises(ValueError, match="queries must be finite, or NaN for none; got inf in task 1 at step 4"):
+    with pytest.raises(
+        ValueError, match="queries must be finite, or NaN for none; got inf in task 1 at step 4"
+    ):
         rl.calibrate(posterior, INPUTS, queries=QUERIES.at[1, 4].set(jnp.inf), targets=targets)
 
 

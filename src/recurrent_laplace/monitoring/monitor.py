@@ -56,8 +56,8 @@ class StreamState(eqx.Module):
 class Monitor:
     """Online monitor of a posterior: one compiled call per step, constant memory.
 
-    A step with a non-finite input, query or belief returns a reading with `finite=False` and leaves the belief
-    unchanged. `step` and `reset` are thread-safe: each step is atomic.
+    A step with a non-finite input, query or belief returns a reading with `finite=False` and leaves the
+    belief unchanged. `step` and `reset` are thread-safe: each step is atomic.
 
     With `window=None` (all history) the memory grows by the projected input of each step. Every doubling
     is logged with its size, `nbytes` is the current size, and `reset` frees the history.

@@ -106,9 +106,9 @@ def evaluation_by_seed(evaluation: pl.DataFrame) -> pl.DataFrame:
     """
     keys = ["run", "configuration", "seed", "t", "metric"]
     tasks = pl.col("value").cast(pl.Float32).alias("by_task")
-    is_known = (pl.col("value").is_finite().all(ignore_nulls=False) | pl.col("value").is_null().all()).fill_null(
-        False
-    )
+    is_known = (
+        pl.col("value").is_finite().all(ignore_nulls=False) | pl.col("value").is_null().all()
+    ).fill_null(False)
     mean = pl.when(is_known).then(pl.col("value").mean()).otherwise(float("nan")).alias("value")
     table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(mean, tasks)
     kept = pl.when(pl.col("metric").is_in(PAIRED_METRICS)).then("by_task").alias("by_task")

@@ -141,7 +141,8 @@ def not_finite(frame: pl.DataFrame) -> str | None:
     if broken.is_empty():
         return None
     row = broken.row(0, named=True)
-    return f"{row['metric']} after {row['t']} inputs, in {row['broken']} of {row['tasks']} test tasks of seed {row['seed']}"
+    where = f"{row['broken']} of {row['tasks']} test tasks of seed {row['seed']}"
+    return f"{row['metric']} after {row['t']} inputs, in {where}"
 
 
 def _models(directory: RunDirectory, update: int | None) -> StoredModels:
