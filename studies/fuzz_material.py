@@ -127,6 +127,7 @@ def _save_beliefs(root: Path) -> None:
         rl.Recording(np.asarray(each), random.integers(2, size=3), random.normal(size=3)) for each in inputs
     ]
     fit = rl.fit_predictor(rl.PointPosterior(memory), recordings, hidden_sizes=(2,))
+    assert fit.posterior is not None
     rl.save(root / "predictor.safetensors", fit.posterior)
     alarm = rl.ShiftAlarm.fit(episodes, false_alarm_rate=0.05)
     rl.save(root / "alarm.safetensors", alarm)

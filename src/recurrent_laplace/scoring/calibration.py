@@ -209,6 +209,7 @@ def _check_case(case: Case) -> None:
         raise ValueError(f"queries must be left out, since a {type(posterior).__name__} takes none.")
     if case.loss is None:
         check_shape("targets", case.targets, (*lead, "K"))
+        assert case.targets is not None
         posterior.check_targets(case.targets)
 
 
