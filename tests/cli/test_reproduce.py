@@ -1,9 +1,11 @@
 """`reproduce`: looks are planned once; `make smoke`, which CI runs, executes one."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +14,10 @@ from support.disks import make_larger, small_disk
 from support.sweeps import finished, killed_at_the_end, wait_for
 
 from recurrent_laplace.cli import main
+from recurrent_laplace.cli.reproduce import check_complete
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.runs.presets import load_sweep
+from recurrent_laplace.sweeps.directory import SweepDirectory
 from recurrent_laplace.sweeps.looks import Reproduction, look_tables
 from recurrent_laplace.sweeps.plan import read_plan
 
@@ -46,8 +51,8 @@ from recurrent_laplace.report.frames import load_frames
 scale, out, mode = sys.argv[1:]
 marker = pathlib.Path(scale).with_name("killed")
 
-def judged(folder):
-    tests = load_frames(folder).evaluation.filter(pl.col("metric") == "return")
+def judged(reproduction):
+    tests = load_frames(reproduction.path).evaluation.filter(pl.col("metric") == "return")
     means = tests.group_by("configuration").agg(pl.col("value").mean()).sort("value", "configuration")
     if mode == "judged" and not marker.exists():
         marker.touch()
@@ -133,6 +138,22 @@ def test_scale_paper_prints_its_cost_and_asks(tmp_path, capsys):
     assert "36 runs: about " in printed
     assert printed.endswith("add --yes to start it.\n")
     assert not (tmp_path / "paper").exists()
+
+
+def test_a_look_is_not_planned_without_a_finished_run(tmp_path, monkeypatch):
+    tables, scale = tomllib.loads(SCALE), tmp_path / "scale.toml"
+    reproduction = Reproduction.make(tmp_path / "out", tables, scale)
+    reproduction.write(1, look_tables(tables, 1))
+    sweep = reproduction.sweep(1)
+    first, *others = [job.id for job in sweep.plan.jobs]
+    check_complete(reproduction, others, {first: "running"})
+    monkeypatch.setattr(SweepDirectory, "is_done", lambda self, job: True)
+    check_complete(reproduction, [first, *others], {first: "only what is not finite"})
+    message = (
+        f"without {re.escape(str(sweep.runs / first))}: metrics.parquet is damaged; delete this directory"
+    )
+    with pytest.raises(StorageError, match=message):
+        check_complete(reproduction, others, {first: "metrics.parquet is damaged."})
 
 
 def test_bad_options_are_refused_and_nothing_is_written(tmp_path, command):

@@ -187,6 +187,26 @@ NAN = np.where(np.arange(T) == 3, np.nan, 1.0)
             {"likelihoods": {"reward": "gaussian"}},
             "likelihoods must be of AbstractLikelihood, .*; got a str for the reward",
         ),
+        (
+            recordings(count=8),
+            {"likelihoods": {"rewards": rl.BernoulliLikelihood(1)}},
+            "likelihoods must be one of 'reward', 'observation' .did you mean 'reward'.*; got 'rewards'",
+        ),
+        (
+            recordings(count=8),
+            {"likelihoods": {"reward": rl.BernoulliLikelihood(1)}},
+            "targets of the reward must be 0 or 1, as a BernoulliLikelihood needs",
+        ),
+        (
+            broken(4, rewards=np.full(T, 1e30)),
+            {},
+            r"episode 4 has a number beyond 1e\+18 in its rewards, first at step 0: use a smaller unit",
+        ),
+        (
+            broken(5, actions=np.full(T, 10**9)),
+            {},
+            "episode 5 must have actions below 4096; got 1000000000: count them from 0",
+        ),
     ],
 )
 def test_bad_episodes_are_refused_in_one_sentence(episodes, options, message):
@@ -198,5 +218,9 @@ def test_bad_episodes_are_refused_in_one_sentence(episodes, options, message):
 def test_a_recording_that_does_not_fit_itself_is_refused():
     with pytest.raises(ValueError, match=r"rewards must have shape \(5,\); got \(4,\)"):
         rl.Recording(np.zeros((5, 2)), np.zeros(5, int), np.zeros(4))
+    with pytest.raises(ValueError, match=r"rewards must be numbers; got an array of <U1"):
+        rl.Recording(np.zeros((5, 2)), np.zeros(5, int), np.array(list("abcde")))
+    with pytest.raises(ValueError, match=r"inputs must be numbers; got an array of object"):
+        rl.Recording(np.full((5, 2), None), np.zeros(5, int), np.zeros(5))
     with pytest.raises(ValueError, match=r"actions must be 5 whole numbers, .*; got shape .* of float64"):
         rl.Recording(np.zeros((5, 2)), np.zeros(5), np.zeros(5))

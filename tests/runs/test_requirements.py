@@ -1,5 +1,6 @@
 """Commands that would not fit in memory fail with one sentence before anything is allocated."""
 
+import resource
 import subprocess
 import sys
 
@@ -18,6 +19,8 @@ from recurrent_laplace.tasks import TASKS
 LIMIT = 4 * 1024**3
 """Memory limit of the commands in bytes."""
 LARGEST = str(2**31 - 1)
+REFUSAL_SECONDS = 5.0
+"""Longest processor time of a refused command, most of which imports JAX."""
 
 TRAINING = {
     "size": ("gridworld", "--task.size", "20000"),
@@ -49,15 +52,32 @@ def limited(*args, cwd):
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def children_seconds() -> float:
+    """Processor time of all child processes that have ended: other processes of the machine add none."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def refused(done):
     """One sentence about memory."""
     assert done.refused("needs about", "of memory").endswith(".")
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_training_is_refused(name, tmp_path):
+def test_training_is_refused_at_once(name, tmp_path):
+    before = children_seconds()
     refused(limited("train", "--task", *TRAINING[name], cwd=tmp_path))
+    assert children_seconds() - before < REFUSAL_SECONDS
     assert not list(tmp_path.iterdir())
+
+
+def test_training_that_fails_to_allocate_is_one_sentence(tmp_path):
+    """Above the lower bound of its memory, which a machine with enough would have."""
+    sizes = ("--preset", "smoke", "--cell", "elman", "--no-layer-norm", "--hidden-size", "8", "--steps", "50")
+    done = limited(
+        "train", "--task", "regression", *sizes, "--features", "100000", "--batch", "256", cwd=tmp_path
+    )
+    done.refused("there is too little memory (Out of memory allocating", "take smaller sizes", code=1)
 
 
 def test_updates_have_a_bound(tmp_path):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_shape
 from recurrent_laplace.posterior import AbstractPosterior, GaussianLikelihood, LikelihoodPosterior
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior.targets import check_targets, named_parts
 from recurrent_laplace.scoring.prediction import (
     coverage,
     distance_from_uniform,
@@ -59,6 +59,7 @@ def check_predictions(
     """Score the prediction of each target by the belief before it; NaN is left out."""
     likelihood = posterior.predictor.likelihood
     check_shape("targets", targets, (*inputs.shape[:2], likelihood.size))
+    check_targets(likelihood, targets)
 
     @eqx.filter_jit
     def predict(posterior: LikelihoodPosterior, inputs: Array, queries: Array) -> tuple[Array, Array]:

@@ -20,6 +20,7 @@ from recurrent_laplace.monitoring.readings import (
     Value,
     all_finite,
     check_heads,
+    finite_or_none,
     read_sequence,
 )
 from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
@@ -93,7 +94,7 @@ class Diagnosis:
     words: tuple[str, ...]
     """Findings, one sentence each."""
     finite: bool = True
-    """Whether all beliefs and outputs of the heads are finite."""
+    """Whether all inputs, queries, beliefs and outputs of the heads are finite."""
     predictions: dict[str, PredictionScores] = dataclasses.field(default_factory=dict)
     """Scores of the predictions of each target."""
     order: float | None = None
@@ -159,9 +160,15 @@ def diagnose(
         if getattr(reading, name) is not None:
             numbers[name] = getattr(reading, name)
     variations = {name: Variation.of(np.asarray(values)) for name, values in numbers.items()}
-    finite = np.asarray(reading.finite)
+    # An infinite input can saturate all gates, so that the belief is finite.
+    given = {"inputs": jnp.all(jnp.isfinite(inputs), axis=-1)}
+    if queries is not None:
+        given["queries"] = finite_or_none(jnp.asarray(queries))
+    finite = np.asarray(reading.finite & jnp.all(jnp.stack([*given.values()]), axis=0))
     if not finite.all():
-        return Diagnosis(False, variations, condition, (_not_finite(reading, finite),), finite=False)
+        names = [name for name, known in given.items() if not known.all()]
+        names += [name for name, values in reading.numbers().items() if not all_finite(values)]
+        return Diagnosis(False, variations, condition, (_not_finite(names, finite),), finite=False)
     value_spread = None if reading.value is None else float(jnp.std(reading.value))
     found = _judge(variations, condition, value_spread)
     predictions, order = {}, None
@@ -225,9 +232,8 @@ def _condition(spread: Float[Array, "N T F"] | AbstractGaussian) -> float:
         return float(np.max(variances.max(axis=-1) / variances.min(axis=-1)))
 
 
-def _not_finite(reading: Reading, finite: Bool[np.ndarray, "N T"]) -> str:
-    """Sentence naming the readings that are not finite, and at how many steps."""
-    names = [name for name, values in reading.numbers().items() if not all_finite(values)]
+def _not_finite(names: list[str], finite: Bool[np.ndarray, "N T"]) -> str:
+    """Sentence naming what is not finite, and at how many steps."""
     return (
         f"Not finite: {', '.join(names)}, at {np.sum(~finite)} of {finite.size} steps. "
         "Look for NaN and infinity in the inputs, the weights and the heads."

@@ -20,7 +20,16 @@ from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.monitoring.forecast import Forecast
-from recurrent_laplace.monitoring.readings import Heads, Policy, Reading, Value, all_finite, check_heads, read
+from recurrent_laplace.monitoring.readings import (
+    Heads,
+    Policy,
+    Reading,
+    Value,
+    all_finite,
+    check_heads,
+    finite_or_none,
+    read,
+)
 from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
 from recurrent_laplace.posterior.targets import named_parts
 
@@ -47,8 +56,8 @@ class StreamState(eqx.Module):
 class Monitor:
     """Online monitor of a posterior: one compiled call per step, constant memory.
 
-    A step with a non-finite input or belief returns a reading with `finite=False` and leaves the belief
-    unchanged. `step` and `reset` are thread-safe: each step is atomic.
+    A step with a non-finite input, query or belief returns a reading with `finite=False` and leaves the
+    belief unchanged. `step` and `reset` are thread-safe: each step is atomic.
 
     With `window=None` (all history) the memory grows by the projected input of each step. Every doubling
     is logged with its size, `nbytes` is the current size, and `reset` frees the history.
@@ -177,6 +186,8 @@ class Monitor:
             )
         query = np.asarray(query, self._dtype)
         check_shape("query", query, (*self._lead, posterior.query_size))
+        if not np.isfinite(query).all():
+            raise ValueError(f"query must be finite; got {query}.")
         mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
         parts = named_parts(posterior.predictor.likelihood)
         ends = np.cumsum([part.size for _, part in parts])[:-1]
@@ -261,6 +272,8 @@ def _make_step(
             step = jnp.where(reset, 0, stream.step) + 1
             reading = read(belief, previous, step, heads, context, noise)
             finite = all_finite((x, state, belief))
+            if query is not None:
+                finite &= finite_or_none(query)
             reading = dataclasses.replace(reading, finite=reading.finite & finite)
             # The recurrence would propagate a NaN forever, so the state before it is kept.
             past = select(reset, posterior.init(posterior.capacity(stream.state)), stream.state)

@@ -25,6 +25,7 @@ from recurrent_laplace.posterior import (
     LikelihoodPosterior,
     Predictor,
 )
+from recurrent_laplace.posterior.targets import check_targets
 from recurrent_laplace.scoring.predictor import Rows, fit_head
 
 FEWEST_EPISODES = 8
@@ -210,6 +211,8 @@ def _make_likelihood(
     recordings: Sequence[Recording], names: tuple[str, ...], given: Mapping[str, AbstractLikelihood] | None
 ) -> JointLikelihood:
     """Likelihood of all targets: those given, otherwise Bernoulli for rewards of 0 and 1, or Gaussian."""
+    for name in given or {}:
+        check_choice("likelihoods", name, PREDICTED)
     parts = []
     for name in names:
         values = np.concatenate([_target(recording, name) for recording in recordings])
@@ -228,6 +231,7 @@ def _make_likelihood(
                 f"got {part.size}."
             )
         parts.append(part)
+        check_targets(JointLikelihood((name,), (part,)), values)
     return JointLikelihood(names, tuple(parts))
 
 

@@ -175,6 +175,11 @@ def all_finite(tree: Any) -> Bool[Array, ""]:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 
 
+def finite_or_none(queries: Float[Array, "*lead Q"]) -> Bool[Array, "*lead"]:
+    """Whether queries are finite, or NaN throughout, which stands for none."""
+    return jnp.all(jnp.isfinite(queries), axis=-1) | jnp.all(jnp.isnan(queries), axis=-1)
+
+
 def check_heads(posterior: AbstractPosterior, heads: Heads, context: Any) -> None:
     """Raise if the outputs of the heads have wrong shapes."""
     z = jax.ShapeDtypeStruct((posterior.memory.feature_size,), posterior.memory.dtype)

@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
@@ -323,6 +324,10 @@ class AbstractScaledPosterior(AbstractPosterior):
     @abc.abstractmethod
     def scaled(self, first: Array, second: Array, scales: Any) -> AbstractGaussian:
         """Beliefs of `unroll` from its two `statistics`, with these options, which may be traced."""
+
+    def check_targets(self, targets: Float[Array | np.ndarray, "N T K"]) -> None:
+        """Refuse targets that `prediction_loss` cannot take; called before it, outside of traced code."""
+        del targets
 
     def prediction_loss(
         self, beliefs: AbstractBelief, queries: Array | None, targets: Array | None, scales: Any

@@ -8,7 +8,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.errors import check_size
 from recurrent_laplace.gaussians.base import LOG_2PI
@@ -72,6 +73,15 @@ class AbstractLikelihood(eqx.Module):
         """Likelihood with the standard deviation of its noise multiplied by `scale`, where it has one."""
         del scale
         return self
+
+    @property
+    def support(self) -> str:
+        """The targets that `allows` accepts, in words."""
+        return "finite numbers"
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        """Whether targets are in the support."""
+        return jnp.all(jnp.isfinite(target), axis=-1)
 
 
 class GaussianLikelihood(AbstractLikelihood):
@@ -176,6 +186,13 @@ class BernoulliLikelihood(AbstractLikelihood):
     ) -> tuple[Float[Array, "*lead K"], "BernoulliLikelihood"]:
         return outputs / jnp.sqrt(1 + PROBIT * variance), self
 
+    @property
+    def support(self) -> str:
+        return "0 or 1"
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        return jnp.all((target == 0) | (target == 1), axis=-1)
+
 
 class CategoricalLikelihood(AbstractLikelihood):
     """One-hot target, whose logits are the outputs.
@@ -227,6 +244,13 @@ class CategoricalLikelihood(AbstractLikelihood):
         self, outputs: Float[Array, "*lead K"], variance: Float[Array, "*lead K"]
     ) -> tuple[Float[Array, "*lead K"], "CategoricalLikelihood"]:
         return outputs / jnp.sqrt(1 + PROBIT * variance), self
+
+    @property
+    def support(self) -> str:
+        return "one-hot"
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        return jnp.all((target == 0) | (target == 1), axis=-1) & (jnp.sum(target, axis=-1) == 1)
 
 
 class JointLikelihood(AbstractLikelihood):
@@ -297,6 +321,13 @@ class JointLikelihood(AbstractLikelihood):
     def with_noise(self, scale: float | Array) -> "JointLikelihood":
         return JointLikelihood(self.names, tuple(part.with_noise(scale) for part in self.parts))
 
+    @property
+    def support(self) -> str:
+        return ", ".join(part.support for part in self.parts)
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        return jnp.all(jnp.stack(self._each("allows", target), axis=-1), axis=-1)
+
     def _each(self, method: str, *values: Array) -> list[Any]:
         """Results of a method of each part, for its entries of `values`."""
         split = zip(*(self.split(array) for array in values), strict=True)
@@ -308,3 +339,21 @@ def named_parts(likelihood: AbstractLikelihood) -> list[tuple[str, AbstractLikel
     if isinstance(likelihood, JointLikelihood):
         return list(zip(likelihood.names, likelihood.parts, strict=True))
     return [("target", likelihood)]
+
+
+def check_targets(likelihood: AbstractLikelihood, targets: Float[Array | np.ndarray, "... K"]) -> None:
+    """Refuse targets that are all unknown (NaN), or outside the support of the likelihood."""
+    values = np.asarray(targets, float).reshape(-1, likelihood.size)
+    values = values[~np.isnan(values).any(axis=-1)]
+    if not len(values):
+        raise ValueError("targets must have at least one that is known; all are NaN.")
+    start = 0
+    for name, part in named_parts(likelihood):
+        own = values[:, start : start + part.size]
+        start += part.size
+        impossible = ~np.asarray(part.allows(jnp.asarray(own)))
+        if impossible.any():
+            raise ValueError(
+                f"targets of the {name} must be {part.support}, as a {type(part).__name__} needs, "
+                f"or NaN for none; got {own[impossible][0]}."
+            )

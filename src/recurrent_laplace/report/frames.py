@@ -11,7 +11,7 @@ from recurrent_laplace.report.arms import arm_of
 from recurrent_laplace.runs.config import Run, task_id
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.estimate import parameters
-from recurrent_laplace.runs.evaluation import stale_evaluation
+from recurrent_laplace.runs.evaluation import not_finite, stale_evaluation
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
 from recurrent_laplace.runs.toml import parse_toml
@@ -64,7 +64,7 @@ class Frames:
     - `runs`: a row per run, with the columns of `RUNS_SCHEMA`;
     - `metrics`: training metrics, `run, seed, update, metric, value`;
     - `evaluation`: test metrics, with the columns of `TESTS_SCHEMA`;
-    - `left_out`: runs that cannot be reported on, with the reason;
+    - `left_out`: runs that cannot be reported on, with the reason, and runs with values that are not finite;
     - `provenance`: the recorded sessions of each run;
     - `folder`: directory that `path` of the runs is relative to; None if the tables are not from a directory;
     - `oracle`: performance of exact Bayes on the tasks of the runs, if added by `with_oracles`; columns as in
@@ -99,10 +99,18 @@ class Frames:
 
 
 def evaluation_by_seed(evaluation: pl.DataFrame) -> pl.DataFrame:
-    """Rows of an evaluation by test task as rows of `TESTS_SCHEMA`."""
+    """Rows of an evaluation by test task as rows of `TESTS_SCHEMA`.
+
+    The mean is null for a metric that is missing for all tasks, as the entropy of a point is, and NaN for one
+    that is not finite for some: the mean of the others would be of easier tasks.
+    """
     keys = ["run", "configuration", "seed", "t", "metric"]
     tasks = pl.col("value").cast(pl.Float32).alias("by_task")
-    table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(pl.col("value").mean(), tasks)
+    is_known = (
+        pl.col("value").is_finite().all(ignore_nulls=False) | pl.col("value").is_null().all()
+    ).fill_null(False)
+    mean = pl.when(is_known).then(pl.col("value").mean()).otherwise(float("nan")).alias("value")
+    table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(mean, tasks)
     kept = pl.when(pl.col("metric").is_in(PAIRED_METRICS)).then("by_task").alias("by_task")
     return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(dict(TESTS_SCHEMA))
 
@@ -139,12 +147,15 @@ def load_frames(folder: Path) -> Frames:
                 continue
             sessions = read_sessions(directory.provenance_path)
             row = _row(directory, folder, parents, sessions)
-            evaluation = evaluation_by_seed(read_table(directory.evaluation_path, EVALUATION_SCHEMA))
+            table = read_table(directory.evaluation_path, EVALUATION_SCHEMA)
+            evaluation = evaluation_by_seed(table)
             if directory.run.config.learning.updates:
                 metrics.append(read_table(directory.metrics_path, METRICS_SCHEMA))
         except StorageError as problem:
             left_out[directory.run.id] = str(problem)
             continue
+        if (problem := not_finite(table)) is not None:
+            left_out[directory.run.id] = f"only what is not finite: {problem}"
         provenance[directory.run.id] = sessions
         rows.append(row)
         evaluations.append(evaluation)

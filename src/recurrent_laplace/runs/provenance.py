@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from recurrent_laplace.errors import shown
 from recurrent_laplace.files import DamagedError, read_json, write_json
 
 PACKAGES = ("recurrent-laplace", "jax", "jaxlib", "equinox", "optax", "numpy", "orbax-checkpoint", "polars")
@@ -23,10 +24,11 @@ FIELDS = {
     "processor": (str, NoneType),
     "python": (str, NoneType),
     "packages": (dict, NoneType),
-    "update_seconds": (int, float, NoneType),
-    "compile_seconds": (int, float, NoneType),
 }
 """Types of the members of a session that are read back; any may be absent."""
+SECONDS = ("update_seconds", "compile_seconds")
+"""Measured times of a session, from 0 to `MOST_SECONDS`; any may be absent."""
+MOST_SECONDS = 1e9
 
 
 def describe_session(command: list[str] | None = None) -> dict[str, Any]:
@@ -64,7 +66,12 @@ def read_sessions(path: Path) -> list[dict[str, Any]]:
     for session in sessions:
         for name, kinds in FIELDS.items():
             if not isinstance(session.get(name), kinds):
-                raise DamagedError(f"{path} is damaged: {name} of a session is {session[name]!r}.")
+                raise DamagedError(f"{path} is damaged: {name} of a session is {shown(session[name])}.")
+        for name in SECONDS:
+            seconds = session.get(name)
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if seconds is not None and not (is_number and 0 <= seconds <= MOST_SECONDS):
+                raise DamagedError(f"{path} is damaged: {name} of a session is {shown(seconds)}.")
         if not all(isinstance(word, str) for word in session.get("command") or []):
             raise DamagedError(f"{path} is damaged: command of a session must be a list of texts.")
     return sessions
