@@ -175,7 +175,7 @@ class Monitor:
                 f"got a {type(posterior).__name__}."
             )
         query = np.asarray(query, self._dtype)
-        check_shape("query", query, (*self._lead, posterior.query_size))
+        check_shape("query", query, (*self._lead, posterior.query_size or "Q"))
         mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
         names, parts = zip(*posterior.likelihood.named_parts, strict=True)
         ends = np.cumsum([part.size for part in parts])[:-1]

@@ -104,7 +104,7 @@ def evaluation_by_seed(evaluation: pl.DataFrame) -> pl.DataFrame:
     tasks = pl.col("value").cast(pl.Float32).alias("by_task")
     table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(pl.col("value").mean(), tasks)
     kept = pl.when(pl.col("metric").is_in(PAIRED_METRICS)).then("by_task").alias("by_task")
-    return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(dict(TESTS_SCHEMA))
+    return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(pl.Schema(TESTS_SCHEMA))
 
 
 def select(runs: pl.DataFrame, **chosen: Any) -> pl.DataFrame:

@@ -150,11 +150,13 @@ def _counts(structure: Structure) -> Counts:
     sizes = [leaf.size for leaf in jax.tree.leaves(model)]
     others = [leaf.size for leaf in jax.tree.leaves(eqx.tree_at(lambda m: m.posterior, model, None))]
     memory = model.posterior.memory
+    cell, looked_up = memory.cell, 0
     has_vocabulary = isinstance(task, AbstractControlTask) and task.vocabulary() is not None
-    is_looked_up = has_vocabulary and isinstance(memory.cell, AbstractGatedCell)
+    if has_vocabulary and isinstance(cell, AbstractGatedCell):
+        looked_up = cell.weight_ih.size
     return Counts(
         parameters=sum(sizes),
         heads=sum(others),
         memory=unroll_cost(memory, 1, 1).multiplications,
-        looked_up=memory.cell.weight_ih.size if is_looked_up else 0,
+        looked_up=looked_up,
     )
