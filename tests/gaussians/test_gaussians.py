@@ -388,6 +388,16 @@ def test_jit_and_vmap_change_nothing(name):
     assert_close(jax.jit(jax.vmap(summary))(belief, other, z, keys), expected)
 
 
+@each_belief
+def test_operations_outside_of_jit_compile_once(name, caplog):
+    belief, other = beliefs()[name], beliefs(seed=3)["dense"]
+    z, key = beliefs(seed=15)["point"].mean, jax.random.key(16)
+    summary(belief, other, z, key)
+    with jax.log_compiles():
+        summary(belief, other, z, key)
+    assert caplog.messages == []
+
+
 @each_pair
 def test_gradient_of_kl_and_log_prob_is_a_finite_difference(name, other_name):
     p, q = beliefs(())[name], beliefs((), seed=3)[other_name]
