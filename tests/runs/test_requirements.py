@@ -81,9 +81,19 @@ def test_other_verbs_refuse_too(tmp_path):
         assert sorted(tmp_path.rglob("*")) == before, args
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize(
+    ("preset", "task", "posterior"),
+    # The size comes from the preset; task and posterior each add a term of their own.
+    [
+        *((preset, "gridworld", posterior) for preset in PRESETS for posterior in POSTERIORS),
+        *(
+            (preset, task, "laplace")
+            for preset in ("smoke", "paper")
+            for task in TASKS
+            if task != "gridworld"
+        ),
+    ],
+)
 def test_what_is_required_is_less_than_what_is_expected(preset, task, posterior, monkeypatch):
     """A run is not refused where its estimate fits."""
     run = default_run(preset, None, task, posterior)
