@@ -110,33 +110,15 @@ class OwnGaussian(rl.AbstractLikelihood):
     """Likelihood from outside of the package, which says that it is Gaussian."""
 
     part: rl.GaussianLikelihood
-
     is_gaussian = True
     size = property(lambda self: self.part.size)
-
-    def log_prob(self, outputs, target):
-        return self.part.log_prob(outputs, target)
-
-    def mean(self, outputs):
-        return outputs
-
-    def variance(self, outputs):
-        return self.part.variance(outputs)
-
-    def fisher_root(self, outputs):
-        return self.part.fisher_root(outputs)
-
-    def outputs_of(self, mean):
-        return mean
-
-    def deviance(self, outputs, target):
-        return self.part.deviance(outputs, target)
-
-    def integrate(self, outputs, variance):
-        return self.part.integrate(outputs, variance)
-
-    def with_noise_stddev(self, stddev):
-        return OwnGaussian(self.part.with_noise_stddev(stddev))
+    mean = outputs_of = lambda self, values: values
+    log_prob = lambda self, outputs, target: self.part.log_prob(outputs, target)
+    deviance = lambda self, outputs, target: self.part.deviance(outputs, target)
+    variance = lambda self, outputs: self.part.variance(outputs)
+    fisher_root = lambda self, outputs: self.part.fisher_root(outputs)
+    integrate = lambda self, outputs, variance: self.part.integrate(outputs, variance)
+    with_noise_stddev = lambda self, stddev: OwnGaussian(self.part.with_noise_stddev(stddev))
 
 
 def test_a_gaussian_likelihood_from_outside_gets_noise_and_coverage():
@@ -158,27 +140,14 @@ class OwnPredicting(rl.AbstractPosterior):
     memory: rl.Memory
     inner: rl.LaplacePosterior
     predictor: rl.Predictor
-
     likelihood = property(lambda self: self.predictor.likelihood)
     query_size = property(lambda self: self.predictor.query_size)
-
-    def prior(self):
-        return self.inner.prior()
-
-    def init(self, capacity=None):
-        return self.inner.init(capacity)
-
-    def compute_step(self, state, x, reset, query):
-        return self.inner.compute_step(state, x, reset)
-
-    def compute(self, inputs, resets, reuse, queries):
-        return self.inner.compute(inputs, resets, reuse)
-
-    def cost(self, steps, batch=1):
-        return self.inner.cost(steps, batch)
-
-    def predict(self, belief, query, *, samples=0, key=None):
-        return self.predictor.predict(belief, query, samples=samples, key=key)
+    prior = lambda self: self.inner.prior()
+    init = lambda self, capacity=None: self.inner.init(capacity)
+    cost = lambda self, steps, batch=1: self.inner.cost(steps, batch)
+    compute_step = lambda self, state, x, reset, query: self.inner.compute_step(state, x, reset)
+    compute = lambda self, inputs, resets, reuse, queries: self.inner.compute(inputs, resets, reuse)
+    predict = lambda self, belief, query, **options: self.predictor.predict(belief, query, **options)
 
 
 def test_a_posterior_from_outside_predicts_in_a_monitor():
