@@ -30,6 +30,13 @@ TRIED = {
     "learning": ("learning_rate", "entropy_weight", "epochs", "batch", "updates"),
 }
 """Options that differ between settings."""
+INTRODUCTION = """\
+# Hyper-parameters of the reproduction
+
+Made by `python studies/tuning.py --out build/tuning`. The same settings are tried for every method, on validation
+seeds from 100 on, which are not reported. A number is the mean over seeds and over the last tenth of training; *mean*
+stands for heads at the mean of the belief (as released). The setting of a task is the one with the best mean over all
+columns; this rule was fixed before the runs. Settings are differences from the preset `reproduction`."""
 
 
 def main() -> None:
@@ -91,15 +98,7 @@ def setting_of(tables: Tables, task: str) -> str:
 
 def page(table: pl.DataFrame) -> str:
     """The page: a table per task, the best setting first."""
-    lines = [
-        "# Hyper-parameters of the reproduction",
-        "",
-        "Made by `python studies/tuning.py --out build/tuning`. Every method has the same settings tried, on validation",
-        "seeds from 100 on, which are not reported. A number is the mean over seeds and over the last tenth of training;",
-        "*mean* stands for heads at the mean of the belief (as released). The setting of a task is the one with the best",
-        "mean over the columns; this rule was fixed before the runs. Settings are differences from the preset",
-        "`reproduction`.",
-    ]
+    lines = INTRODUCTION.splitlines()
     for task, (metric, is_high) in METRICS.items():
         chosen = table.filter(pl.col("task") == task)
         if chosen.is_empty():
@@ -110,7 +109,10 @@ def page(table: pl.DataFrame) -> str:
         seeds = chosen["seed"].unique().sort().to_list()
         unit = metric.replace("_", "-")
         lines += ["", f"## {task.capitalize()}", ""]
-        lines += [f"{unit.capitalize()} in training, {'higher' if is_high else 'lower'} is better; seeds {seeds}.", ""]
+        lines += [
+            f"{unit.capitalize()} in training, {'higher' if is_high else 'lower'} is better; seeds {seeds}.",
+            "",
+        ]
         lines += [f"| setting | {' | '.join(methods)} | all |", f"|{'---|' * (len(methods) + 2)}"]
         digits = 1 if task == "gridworld" else 3
         for row in wide.iter_rows(named=True):

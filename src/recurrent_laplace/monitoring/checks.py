@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_shape
-from recurrent_laplace.posterior import AbstractPosterior, GaussianLikelihood, LikelihoodPosterior
-from recurrent_laplace.posterior.targets import check_targets, named_parts
+from recurrent_laplace.posterior import AbstractLikelihood, AbstractPosterior
+from recurrent_laplace.posterior.targets import check_targets
 from recurrent_laplace.scoring.prediction import (
     coverage,
     distance_from_uniform,
@@ -51,18 +51,18 @@ class PredictionScores:
 
 
 def check_predictions(
-    posterior: LikelihoodPosterior,
+    posterior: AbstractPosterior,
+    likelihood: AbstractLikelihood,
     inputs: Float[Array, "N T D"],
     queries: Float[Array, "N T Q"],
     targets: Float[Array, "N T K"],
 ) -> dict[str, PredictionScores]:
-    """Score the prediction of each target by the belief before it; NaN is left out."""
-    likelihood = posterior.predictor.likelihood
+    """Score the prediction of each target of the `likelihood` by the belief before it; NaN is left out."""
     check_shape("targets", targets, (*inputs.shape[:2], likelihood.size))
     check_targets(likelihood, targets)
 
     @eqx.filter_jit
-    def predict(posterior: LikelihoodPosterior, inputs: Array, queries: Array) -> tuple[Array, Array]:
+    def predict(posterior: AbstractPosterior, inputs: Array, queries: Array) -> tuple[Array, Array]:
         def of_task(task: tuple[Array, Array]) -> tuple[Array, Array]:
             inputs, queries = task
             beliefs = posterior.unroll(inputs, queries=queries)
@@ -76,12 +76,12 @@ def check_predictions(
     error = (np.asarray(targets, float)[:, 1:] - np.asarray(mean, float))[known]
     target, stddev = np.asarray(targets, float)[:, 1:][known], np.asarray(stddev, float)[known]
     found, start = {}, 0
-    for name, part in named_parts(likelihood):
+    for name, part in likelihood.named_parts:
         own = slice(start, start + part.size)
         start += part.size
         gain = risk_coverage(error[:, own] ** 2, stddev[:, own]).gain
         scores = dict.fromkeys(("crps", "coverage", "pit_distance"), float("nan"))
-        if isinstance(part, GaussianLikelihood):
+        if part.is_gaussian:
             deviation, spread = target[:, own] - target[:, own].mean(0), target[:, own].std(0)
             reference = gaussian_crps(deviation, np.where(spread > 0, spread, 1)).mean()
             scores = {

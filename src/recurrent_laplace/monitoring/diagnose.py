@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
-from recurrent_laplace.gaussians import AbstractGaussian, DiagonalGaussian, SpectralGaussian
+from recurrent_laplace.gaussians import AbstractGaussian
 from recurrent_laplace.monitoring.checks import PredictionScores, check_predictions, order_sensitivity
 from recurrent_laplace.monitoring.readings import (
     Heads,
@@ -23,7 +23,7 @@ from recurrent_laplace.monitoring.readings import (
     finite_or_none,
     read_sequence,
 )
-from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
+from recurrent_laplace.posterior import AbstractPosterior
 
 CONSTANT = 0.01
 """Coefficient of variation of the width below which the width counts as constant."""
@@ -173,12 +173,12 @@ def diagnose(
     found = _judge(variations, condition, value_spread)
     predictions, order = {}, None
     if targets is not None:
-        if not isinstance(posterior, LikelihoodPosterior) or queries is None:
+        if posterior.likelihood is None or queries is None:
             raise ValueError(
                 "targets must be left out unless an rl.LikelihoodPosterior predicts them, with queries; "
                 f"got a {type(posterior).__name__}."
             )
-        predictions = check_predictions(posterior, inputs, queries, targets)
+        predictions = check_predictions(posterior, posterior.likelihood, inputs, queries, targets)
     if exchangeable:
         order = order_sensitivity(posterior, jnp.asarray(inputs), queries)
     words = [CLOCK_REMEDY] if posterior.is_clock else []
@@ -209,13 +209,8 @@ def _readings(
 
 def _spread(beliefs: Any) -> Float[Array, "T F"] | AbstractGaussian:
     """Eigenvalues of the covariances if the family has them, else the last belief, the most anisotropic."""
-    match beliefs:
-        case DiagonalGaussian():
-            return beliefs.variance()
-        case SpectralGaussian():
-            return jnp.exp(beliefs.log_eigenvalues)
-        case _:
-            return beliefs[-1]
+    eigenvalues = beliefs.eigenvalues()
+    return beliefs[-1] if eigenvalues is None else eigenvalues
 
 
 def _condition(spread: Float[Array, "N T F"] | AbstractGaussian) -> float:

@@ -30,8 +30,7 @@ from recurrent_laplace.monitoring.readings import (
     finite_or_none,
     read,
 )
-from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior import AbstractPosterior
 
 MOST_SAMPLES = 2**14
 """Upper limit of `samples`."""
@@ -179,19 +178,18 @@ class Monitor:
         **Arguments:** `query`: for example this observation and an action, `(Q,)` or `(streams, Q)`.
         """
         posterior = self.posterior
-        if not isinstance(posterior, LikelihoodPosterior):
+        if posterior.likelihood is None:
             raise ValueError(
                 "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
                 f"got a {type(posterior).__name__}."
             )
         query = np.asarray(query, self._dtype)
-        check_shape("query", query, (*self._lead, posterior.query_size))
+        check_shape("query", query, (*self._lead, posterior.query_size or "Q"))
         if not np.isfinite(query).all():
             raise ValueError(f"query must be finite; got {query}.")
         mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
-        parts = named_parts(posterior.predictor.likelihood)
-        ends = np.cumsum([part.size for _, part in parts])[:-1]
-        names = [name for name, _ in parts]
+        names, parts = zip(*posterior.likelihood.named_parts, strict=True)
+        ends = np.cumsum([part.size for part in parts])[:-1]
         means, stddevs = (np.split(array, ends, axis=-1) for array in (mean, stddev))
         return Forecast(dict(zip(names, means, strict=True)), dict(zip(names, stddevs, strict=True)))
 
@@ -227,7 +225,7 @@ class Monitor:
 
 
 @eqx.filter_jit
-def _predict(posterior: LikelihoodPosterior, belief: AbstractBelief, query: Array) -> tuple[Array, Array]:
+def _predict(posterior: AbstractPosterior, belief: AbstractBelief, query: Array) -> tuple[Array, Array]:
     predictive = posterior.predict(belief, query)
     return predictive.mean(), predictive.stddev()
 

@@ -164,7 +164,7 @@ def fit_predictor(
     likelihood = _make_likelihood(recordings, names, likelihoods)
     discrete = recordings[0].actions.ndim == 1
     actions = 1 + max(int(recording.actions.max()) for recording in recordings) if discrete else 0
-    means, are_features = _means(posterior, recordings)
+    means = _means(posterior, recordings)
 
     def rows_of(episodes: slice) -> Rows:
         chosen = recordings[episodes]
@@ -183,7 +183,7 @@ def fit_predictor(
     explained = _explain(predictor, without, fit, test)
     head = predictor.head
     assert isinstance(head, ResidualHead)
-    made = LikelihoodPosterior(memory, predictor) if are_features else None
+    made = LikelihoodPosterior(memory, predictor) if posterior.mean_is_features else None
     return PredictorFit(predictor, made, explained, head.network is not None)
 
 
@@ -257,32 +257,22 @@ def _queries(recording: Recording, actions: int) -> Float[np.ndarray, "T Q"]:
     return np.concatenate([np.asarray(recording.observations, float), taken], axis=-1)
 
 
-def _means(
-    posterior: AbstractPosterior, recordings: Sequence[Recording]
-) -> tuple[list[Float[np.ndarray, "T F"]], bool]:
-    """Means of the beliefs along each episode, and whether they are the features."""
+def _means(posterior: AbstractPosterior, recordings: Sequence[Recording]) -> list[Float[np.ndarray, "T F"]]:
+    """Means of the beliefs along each episode."""
     longest = max(len(recording.inputs) for recording in recordings)
     inputs = np.stack([np.pad(each.inputs, ((0, longest - len(each.inputs)), (0, 0))) for each in recordings])
 
     @eqx.filter_jit
-    def infer(posterior: AbstractPosterior, inputs: Array) -> tuple[Array, Array]:
-        def of_episode(inputs: Array) -> tuple[Array, Array]:
-            if posterior.query_size is not None:
-                # The mean does not depend on the queries.
-                features = posterior.memory.unroll(inputs).features
-                return features, features
-            inference = posterior.infer(inputs)
-            return inference.belief.mean, inference.trace.features
+    def infer(posterior: AbstractPosterior, inputs: Array) -> Array:
+        def of_episode(inputs: Array) -> Array:
+            if posterior.mean_is_features:
+                return posterior.memory.unroll(inputs).features
+            return posterior.unroll(inputs).mean
 
         return jax.lax.map(of_episode, inputs)
 
-    means, features = (
-        np.asarray(array) for array in infer(posterior, jnp.asarray(inputs, posterior.memory.dtype))
-    )
-    lengths = [len(recording.inputs) for recording in recordings]
-    return [mean[:length] for mean, length in zip(means, lengths, strict=True)], np.array_equal(
-        means, features
-    )
+    means = np.asarray(infer(posterior, jnp.asarray(inputs, posterior.memory.dtype)))
+    return [mean[: len(each.inputs)] for mean, each in zip(means, recordings, strict=True)]
 
 
 def _explain(predictor: Predictor, without: Predictor, fit: Rows, test: Rows) -> dict[str, Explained]:
@@ -302,8 +292,8 @@ def _explain(predictor: Predictor, without: Predictor, fit: Rows, test: Rows) ->
             for outputs in (full[index], alone[index], constant)
         )
         coverage = float("nan")
-        if isinstance(part, GaussianLikelihood):
-            reach = ndtri((1 + LEVEL) / 2) * jnp.exp(part.log_stddev)
+        if part.is_gaussian:
+            reach = ndtri((1 + LEVEL) / 2) * jnp.sqrt(part.variance(full[index]))
             coverage = float(jnp.mean(jnp.abs(targets[index] - full[index]) <= reach))
         found[name] = Explained(constant=most, observation=middle, full=least, coverage=coverage)
     return found

@@ -26,7 +26,7 @@ from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
 from recurrent_laplace.posterior.precisions import beliefs_of
 from recurrent_laplace.posterior.predictor import Predictive, Predictor, check_outputs
-from recurrent_laplace.posterior.targets import check_targets
+from recurrent_laplace.posterior.targets import AbstractLikelihood, check_targets
 
 
 class LikelihoodScales(NamedTuple):
@@ -172,6 +172,14 @@ class LikelihoodPosterior(AbstractScaledPosterior):
     @property
     def covariance_has_gradient(self) -> bool:
         return False
+
+    @property
+    def mean_is_features(self) -> bool:
+        return True
+
+    @property
+    def likelihood(self) -> AbstractLikelihood:
+        return self.predictor.likelihood.with_noise(self.noise_scale)
 
     @property
     def grows(self) -> bool:

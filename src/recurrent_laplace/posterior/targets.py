@@ -35,6 +35,16 @@ class AbstractLikelihood(eqx.Module):
     def size(self) -> int:
         """Number K of outputs, and of entries of a target."""
 
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether targets are Gaussian around the outputs, with the noise of `with_noise_stddev`."""
+        return False
+
+    @property
+    def named_parts(self) -> tuple[tuple[str, "AbstractLikelihood"], ...]:
+        """Names and likelihoods of the targets whose vectors are concatenated; one target by default."""
+        return (("target", self),)
+
     @abc.abstractmethod
     def log_prob(
         self, outputs: Float[Array, "*lead K"], target: Float[Array, "*other K"]
@@ -83,6 +93,11 @@ class AbstractLikelihood(eqx.Module):
         """Whether targets are in the support."""
         return jnp.all(jnp.isfinite(target), axis=-1)
 
+    def with_noise_stddev(self, stddev: Float[Array, " K"]) -> "AbstractLikelihood":
+        """Likelihood with this standard deviation of its noise, where it has one."""
+        del stddev
+        return self
+
 
 class GaussianLikelihood(AbstractLikelihood):
     """Independent Gaussian targets, whose means are the outputs.
@@ -103,6 +118,10 @@ class GaussianLikelihood(AbstractLikelihood):
     @property
     def size(self) -> int:
         return self.log_stddev.shape[-1]
+
+    @property
+    def is_gaussian(self) -> bool:
+        return True
 
     def log_prob(
         self, outputs: Float[Array, "*lead K"], target: Float[Array, "*other K"]
@@ -135,6 +154,9 @@ class GaussianLikelihood(AbstractLikelihood):
 
     def with_noise(self, scale: float | Array) -> "GaussianLikelihood":
         return GaussianLikelihood(self.log_stddev + jnp.log(scale))
+
+    def with_noise_stddev(self, stddev: Float[Array, " K"]) -> "GaussianLikelihood":
+        return GaussianLikelihood(jnp.log(stddev))
 
 
 class BernoulliLikelihood(AbstractLikelihood):
@@ -280,6 +302,10 @@ class JointLikelihood(AbstractLikelihood):
     def size(self) -> int:
         return sum(part.size for part in self.parts)
 
+    @property
+    def named_parts(self) -> tuple[tuple[str, AbstractLikelihood], ...]:
+        return tuple(zip(self.names, self.parts, strict=True))
+
     def split(self, values: Float[Array, "*lead K"]) -> list[Array]:
         """Entries of each part."""
         ends = list(itertools.accumulate(part.size for part in self.parts))
@@ -328,17 +354,13 @@ class JointLikelihood(AbstractLikelihood):
     def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
         return jnp.all(jnp.stack(self._each("allows", target), axis=-1), axis=-1)
 
+    def with_noise_stddev(self, stddev: Float[Array, " K"]) -> "JointLikelihood":
+        return JointLikelihood(self.names, tuple(self._each("with_noise_stddev", stddev)))
+
     def _each(self, method: str, *values: Array) -> list[Any]:
         """Results of a method of each part, for its entries of `values`."""
         split = zip(*(self.split(array) for array in values), strict=True)
         return [getattr(part, method)(*own) for part, own in zip(self.parts, split, strict=True)]
-
-
-def named_parts(likelihood: AbstractLikelihood) -> list[tuple[str, AbstractLikelihood]]:
-    """Names and likelihoods of the targets; a likelihood without parts is that of one target."""
-    if isinstance(likelihood, JointLikelihood):
-        return list(zip(likelihood.names, likelihood.parts, strict=True))
-    return [("target", likelihood)]
 
 
 def check_targets(likelihood: AbstractLikelihood, targets: Float[Array | np.ndarray, "... K"]) -> None:
@@ -348,7 +370,7 @@ def check_targets(likelihood: AbstractLikelihood, targets: Float[Array | np.ndar
     if not len(values):
         raise ValueError("targets must have at least one that is known; all are NaN.")
     start = 0
-    for name, part in named_parts(likelihood):
+    for name, part in likelihood.named_parts:
         own = values[:, start : start + part.size]
         start += part.size
         impossible = ~np.asarray(part.allows(jnp.asarray(own)))

@@ -112,7 +112,7 @@ def evaluation_by_seed(evaluation: pl.DataFrame) -> pl.DataFrame:
     mean = pl.when(is_known).then(pl.col("value").mean()).otherwise(float("nan")).alias("value")
     table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(mean, tasks)
     kept = pl.when(pl.col("metric").is_in(PAIRED_METRICS)).then("by_task").alias("by_task")
-    return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(dict(TESTS_SCHEMA))
+    return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(pl.Schema(TESTS_SCHEMA))
 
 
 def select(runs: pl.DataFrame, **chosen: Any) -> pl.DataFrame:
