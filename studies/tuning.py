@@ -34,10 +34,10 @@ INTRODUCTION = """\
 # Hyper-parameters of the reproduction
 
 Made by `python studies/tuning.py --out build/tuning`. The same settings are tried for every method, on
-validation seeds from 100 on, which are not reported. A number is the mean over seeds and over the last tenth of
-training; *mean* stands for heads at the mean of the belief (as released). The setting of a task is the one with
-the best mean over all columns; this rule was fixed before the runs. Settings are differences from the preset
-`reproduction`."""
+validation seeds from 100 on, which are not reported. A number is the mean over seeds and over the last
+tenth of training; *mean* stands for heads at the mean of the belief (as released). The setting of a task
+is the one with the best mean over all columns; this rule was fixed before the runs. Settings are
+differences from the preset `reproduction`."""
 
 
 def main() -> None:
