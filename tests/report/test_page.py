@@ -331,8 +331,11 @@ def test_a_damaged_run_is_left_out_with_the_reason(real, tmp_path, report):
 def test_runs_of_preset_smoke_are_not_judged(real, tmp_path, report):
     folder = tmp_path / "runs"
     shutil.copytree(real, folder, ignore=shutil.ignore_patterns("figures", "report.html"))
-    for preset, words in (("small", "not decided"), ("smoke", "not judged")):
-        (folder / "sweep.toml").write_text(f'preset = "{preset}"\n')
+    files = (("sweep.toml", "small"), ("sweep.toml", "smoke"), ("reproduction.toml", "smoke"))
+    for name, preset in files:
+        words = "not judged" if preset == "smoke" else "not decided"
+        (folder / "sweep.toml").unlink(missing_ok=True)
+        (folder / name).write_text(f'preset = "{preset}"\n')
         report(folder, 1).check(0)
         text = (folder / "report.html").read_text()
         assert re.search(rf">\d+ {words}<", text)

@@ -6,15 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from recurrent_laplace.files import StorageError, read_sealed
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.report.arms import arm_of
+from recurrent_laplace.report.commands import preset_of
 from recurrent_laplace.runs.config import Run, task_id
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.estimate import parameters
 from recurrent_laplace.runs.evaluation import stale_evaluation
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
-from recurrent_laplace.runs.toml import parse_toml
 
 RUNS_SCHEMA = {
     "run": pl.String,
@@ -158,14 +158,8 @@ def load_frames(folder: Path) -> Frames:
         left_out=left_out,
         provenance=provenance,
         folder=folder,
-        judged=_preset_of(folder) != "smoke",
+        judged=preset_of(folder) != "smoke",
     )
-
-
-def _preset_of(folder: Path) -> str | None:
-    """Preset of the sweep that made the runs, if there is one."""
-    file = folder / "sweep.toml"
-    return parse_toml(read_sealed(file), file).get("preset") if file.is_file() else None
 
 
 def _exclusion_reason(directory: RunDirectory) -> str | None:

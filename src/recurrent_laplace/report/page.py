@@ -12,6 +12,7 @@ import jinja2
 import recurrent_laplace
 from recurrent_laplace.files import StorageError, read_sealed, write_text
 from recurrent_laplace.report.claims import OUTCOMES, Claim, Gate, Verdict, judge, judge_gates
+from recurrent_laplace.report.commands import command_of
 from recurrent_laplace.report.figures import FIGURES, FigureEntry
 from recurrent_laplace.report.frames import Frames, load_frames
 from recurrent_laplace.report.methods import ALL_ORIGINS, describe_run
@@ -154,7 +155,7 @@ def render_page(
         runs=runs,
         anchors={run.row["run"]: run.anchor for run in runs},
         left_out=frames.left_out,
-        sweep=_sweep_command(folder),
+        made=command_of(folder),
         report=shlex.join(["recurrent-laplace", "report", str(folder)]),
     )
 
@@ -235,14 +236,6 @@ def _dates(frames: Frames) -> str:
     if not days:
         return "at an unknown time"
     return f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
-
-
-def _sweep_command(folder: Path) -> str | None:
-    """Command of the sweep that made the runs, if there is one."""
-    file = folder / "sweep.toml"
-    if not file.is_file():
-        return None
-    return shlex.join(["recurrent-laplace", "sweep", str(file), "--out", str(folder)])
 
 
 def _command(words: list[str]) -> str:

@@ -1,8 +1,11 @@
 """Provenance of a run: versions, machine, commands, times."""
 
+import contextlib
 import importlib.metadata
+import json
 import os
 import platform
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import jax
 
 from recurrent_laplace.files import DamagedError, read_json, write_json
+from recurrent_laplace.machine.devices import cores
 
 PACKAGES = ("recurrent-laplace", "jax", "jaxlib", "equinox", "optax", "numpy", "orbax-checkpoint", "polars")
 
@@ -25,6 +29,8 @@ FIELDS = {
     "packages": (dict, NoneType),
     "update_seconds": (int, float, NoneType),
     "compile_seconds": (int, float, NoneType),
+    "commit": (str, NoneType),
+    "available_cores": (int, NoneType),
 }
 """Types of the members of a session that are read back; any may be absent."""
 
@@ -38,10 +44,33 @@ def describe_session(command: list[str] | None = None) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "available_cores": len(cores()),
         "devices": [str(device) for device in jax.devices()],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": commit(),
     }
+
+
+def commit(package: str = PACKAGES[0]) -> str | None:
+    """Commit of the installed package, with `-dirty` if its files have changed since; None if unknown.
+
+    Known of installations from a repository (`pip install git+file:///path@COMMIT`), and of editable ones.
+    """
+    text = importlib.metadata.distribution(package).read_text("direct_url.json")
+    origin = json.loads(text) if text else {}
+    if "vcs_info" in origin:
+        return origin["vcs_info"]["commit_id"]
+    if not origin.get("dir_info", {}).get("editable"):
+        return None
+    # Without a tag or history the name is the commit itself.
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        )
+        return done.stdout.strip()
+    return None
 
 
 def describe_machine() -> str:
