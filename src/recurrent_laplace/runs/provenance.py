@@ -30,6 +30,7 @@ FIELDS = {
     "update_seconds": (int, float, NoneType),
     "compile_seconds": (int, float, NoneType),
     "commit": (str, NoneType),
+    "cores": (int, NoneType),
     "available_cores": (int, NoneType),
 }
 """Types of the members of a session that are read back; any may be absent."""
