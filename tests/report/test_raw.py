@@ -28,7 +28,15 @@ def frames():
 def test_a_test_metric_is_the_mean_over_tasks_with_its_error(frames):
     values = [1.0, 2.0, 6.0]
     rows = [
-        {"run": "a", "configuration": "a", "seed": 0, "task": task, "t": 5, "metric": "return", "value": value}
+        {
+            "run": "a",
+            "configuration": "a",
+            "seed": 0,
+            "task": task,
+            "t": 5,
+            "metric": "return",
+            "value": value,
+        }
         for task, value in enumerate(values)
     ]
     evaluation = evaluation_by_seed(pl.DataFrame(rows, schema=EVALUATION_SCHEMA))

@@ -77,5 +77,7 @@ def test_runs_of_unknown_configuration_are_left_out(frames):
 
 
 def test_a_child_has_its_own_options():
-    child = dataclasses.replace(run_of(PointConfig(), updates=20), parent=Parent(run="a", snapshot=20, start=20))
+    child = dataclasses.replace(
+        run_of(PointConfig(), updates=20), parent=Parent(run="a", snapshot=20, start=20)
+    )
     assert active_options(child)["learning.updates"] == 20

@@ -84,7 +84,10 @@ def test_results_are_counted_by_column(frames):
 def test_the_summary_has_the_sections_of_the_challenge(frames):
     gates = [Gate("RNN on gridworld", "written", "a", True), Gate("VRNN", "written", "b", False)]
     gates.append(Gate("Laplace", "written", "c", None))
-    parts = {part.title: " ".join(part.paragraphs) for part in summarize(frames, [verdict("R1", "not decided")], gates)}
+    parts = {
+        part.title: " ".join(part.paragraphs)
+        for part in summarize(frames, [verdict("R1", "not decided")], gates)
+    }
     assert list(parts) == [
         "Scope of reproducibility",
         "Methodology",
@@ -94,7 +97,10 @@ def test_the_summary_has_the_sections_of_the_challenge(frames):
         "Differences from the published code",
     ]
     assert "1 claim of 'Bayesian" in parts["Scope of reproducibility"]
-    assert "gridworld: 5 runs, 4 configurations from scratch with 2 seeds each and 40 updates." in parts["Methodology"]
+    assert (
+        "gridworld: 5 runs, 4 configurations from scratch with 2 seeds each and 40 updates."
+        in parts["Methodology"]
+    )
     assert "9.5 core-hours in all, on EPYC, 2 cores." in parts["Methodology"]
     assert f"Commit {40 * 'b'}." in parts["Methodology"]
     assert "1 of 3 gates passed; not by VRNN; unknown for Laplace." in parts["Results"]

@@ -1,4 +1,4 @@
-"""Cost of the runs: time per update beside the RNN's, core-hours, and the software and machine behind both."""
+"""Cost of the runs: time per update beside the RNN's, core-hours, software and machine."""
 
 import dataclasses
 import statistics
@@ -54,7 +54,9 @@ def update_times(frames: Frames) -> list[UpdateTime]:
 
 def hours_of(frames: Frames) -> list[Hours]:
     """Core-hours of the finished runs, by task and origin."""
-    runs = frames.runs.with_columns((pl.col("seconds") * pl.col("cores") / HOUR).fill_null(0.0).alias("hours"))
+    runs = frames.runs.with_columns(
+        (pl.col("seconds") * pl.col("cores") / HOUR).fill_null(0.0).alias("hours")
+    )
     made = []
     for task in sorted({*runs["task"]}):
         own = runs.filter(pl.col("task") == task)
@@ -89,8 +91,12 @@ def commits_of(frames: Frames) -> list[str]:
 
 
 def machines_of(frames: Frames) -> list[str]:
-    """Machines of the runs."""
-    return list(dict.fromkeys(words for session in _sessions(frames) if (words := machine_words(session))))
+    """Machines of the runs, without the release of their operating systems."""
+    found = []
+    for session in _sessions(frames):
+        system = (session.get("platform") or "").partition("-")[0]
+        found.append(machine_words(session | {"platform": system}))
+    return [words for words in dict.fromkeys(found) if words]
 
 
 def machine_words(session: dict[str, Any]) -> str:
@@ -98,6 +104,14 @@ def machine_words(session: dict[str, Any]) -> str:
     cores = session.get("cores")
     words = (session.get("processor"), f"{cores} cores" if cores else None, session.get("platform"))
     return ", ".join(word for word in words if word)
+
+
+def dates_of(frames: Frames) -> str:
+    """Date on which the runs were started, or the first and the last date."""
+    days = sorted({began[:10] for began in frames.runs["began"].drop_nulls()})
+    if not days:
+        return "at an unknown time"
+    return f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
 
 
 def _sessions(frames: Frames) -> Iterable[dict[str, Any]]:

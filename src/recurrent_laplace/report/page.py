@@ -16,6 +16,7 @@ from recurrent_laplace.report.claims import OUTCOMES, Claim, Gate, Verdict, judg
 from recurrent_laplace.report.commands import command_of
 from recurrent_laplace.report.costs import (
     commits_of,
+    dates_of,
     hours_of,
     machine_words,
     machines_of,
@@ -36,6 +37,7 @@ from recurrent_laplace.report.summary import COLUMNS, summarize
 
 PIXELS_PER_INCH = 115
 """Scale of figures, larger than in print, since text of 9 points is small on a screen."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PageFigure:
@@ -93,9 +95,9 @@ def write_report(
     """Draw all figures of the runs under `folder` and write the page; returns its path.
 
     Figures are written to `folder/figures`, as PDF and SVG, and raw tables to `folder/tables`. Apart from
-    tables of exact Bayes, nothing is written until everything has been drawn. `progress` receives the current step, `warn` the runs that are
-    left out, with the reason. `figures` and `claims` are those of the package by default; others are added
-    as in `figures=(*FIGURES, own)`.
+    tables of exact Bayes, nothing is written until everything has been drawn. `progress` receives the current
+    step, `warn` the runs that are left out, with the reason. `figures` and `claims` are those of the package
+    by default; others are added as in `figures=(*FIGURES, own)`.
     """
     entries = FIGURES if figures is None else tuple(figures)
     numbers = [entry.number for entry in entries]
@@ -161,7 +163,7 @@ def render_page(
     return render_template(
         "page",
         name=name,
-        dates=_dates(frames),
+        dates=dates_of(frames),
         titles=COLUMNS,
         judged=frames.judged,
         gates=_by_name(gates),
@@ -252,14 +254,6 @@ def _ordered(frames: Frames) -> list[dict[str, Any]]:
     return sorted(
         rows, key=lambda row: (row["task"], origins.index(row["origin"]), row["method"], row["run"])
     )
-
-
-def _dates(frames: Frames) -> str:
-    """Date on which the runs were started, or the first and the last date."""
-    days = sorted({began[:10] for began in frames.runs["began"].drop_nulls()})
-    if not days:
-        return "at an unknown time"
-    return f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
 
 
 def _is_ours(words: list[str] | None) -> bool:

@@ -32,7 +32,7 @@ CONTENT = {
 def write_tables(
     frames: Frames, verdicts: Sequence[Verdict], gates: Sequence[Gate], folder: Path, limit: int = LIMIT
 ) -> list[Path]:
-    """Write the tables to a folder, in the order of `CONTENT`; together they are smaller than `limit` bytes."""
+    """Write the tables to a folder, in the order of `CONTENT`; their total size is below `limit` bytes."""
     with storage_errors("write", folder):
         folder.mkdir(parents=True, exist_ok=True)
     tables = {

@@ -80,7 +80,7 @@ def _known(frames: Frames, task: str) -> list[dict[str, Any]]:
 def _settings(frames: Frames, task: str) -> TaskSettings:
     rows = sorted(_known(frames, task), key=_order)
     options = {row["run"]: active_options(frames.configured[row["run"]]) for row in rows}
-    names = [name for name in dict.fromkeys(key for own in options.values() for key in own)]
+    names = list(dict.fromkeys(key for own in options.values() for key in own))
     values = {name: {_shown(own[name]) for own in options.values() if name in own} for name in names}
     varied = [name for name in names if name not in IN_WORDS and len(values[name]) > 1]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}

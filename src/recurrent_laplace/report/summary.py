@@ -21,31 +21,32 @@ COLUMNS = {
 """Titles of the columns of verdicts."""
 
 METHOD = (
-    "The method is an independent implementation in JAX: memory, posteriors, training, tasks, and exact Bayes as a "
-    "reference for each task. Every comparison of a claim has a margin, inside of which two results are on par, "
-    f"and is made at looks of up to {LOOKS[0]}, {LOOKS[1]} and {LOOKS[2]} seeds; a claim is reproduced if all of "
-    "its comparisons hold, and not reproduced if one fails after Holm's correction. Seeds and test tasks are paired "
-    f"between methods. The rules of decision are those of {RULES_DATE}, fixed before the reported seeds were run."
+    "The method is an independent implementation in JAX: memory, posteriors, training, tasks, and exact "
+    "Bayes as a reference for each task. Every comparison of a claim has a margin, inside of which two "
+    f"results are on par, and is made at looks of up to {LOOKS[0]}, {LOOKS[1]} and {LOOKS[2]} seeds; a "
+    "claim is reproduced if all of its comparisons hold, and not reproduced if one fails after Holm's "
+    "correction. Seeds and test tasks are paired between methods. The rules of decision are those of "
+    f"{RULES_DATE}, fixed before the reported seeds were run."
 )
 EASY = (
-    "The posterior needs neither parameters nor training of its own: it follows from the weights of a network, so "
-    "that every trained RNN is also an agent with a belief."
+    "The posterior needs neither parameters nor training of its own: it follows from the weights of a "
+    "network, so that every trained RNN is also an agent with a belief."
 )
 DIFFICULT = (
     "The paper states its claims in words and figures; every threshold and margin of the rules is ours.",
-    "The paper samples beliefs, the published code acts and learns on their mean: claims about control need two "
-    "sets of agents, which can have different verdicts.",
+    "The paper samples beliefs, the published code acts and learns on their mean: claims about control "
+    "need two sets of agents, which can have different verdicts.",
 )
 DIFFERENCES = (
-    "Samples in control: the published code passes no number of samples to the heads, which see the mean of the "
-    "belief; the column 'as released' does the same, 'as written' samples.",
-    "Regression: the published code has three cosines instead of four, and a predictive standard deviation of at "
-    "least 0.694; 'as released' has both.",
-    "Scale: the published experiments are larger, with 20,000 updates of 256 tasks; sizes here are in the table of "
-    "options.",
-    "Start tile of the gridworld: a fixed corner in the published code, uniform here. Reward as an input on the "
-    "gridworld: absent in the published code, present here. Policy on the bandit: the published code adds the "
-    "hidden state to its inputs, and trains a reward model beside it.",
+    "Samples in control: the published code passes no number of samples to the heads, which see the "
+    "mean of the belief; the column 'as released' does the same, 'as written' samples.",
+    "Regression: the published code has three cosines instead of four, and a predictive standard "
+    "deviation of at least 0.694; 'as released' has both.",
+    "Scale: the published experiments are larger, with 20,000 updates of 256 tasks; sizes here are in "
+    "the table of options.",
+    "Start tile of the gridworld: a fixed corner in the published code, uniform here. Reward as an "
+    "input on the gridworld: absent in the published code, present here. Policy on the bandit: the "
+    "published code adds the hidden state to its inputs, and trains a reward model beside it.",
 )
 """Differences that remain or that the columns tell apart; docs/differences.md has all of them."""
 
@@ -91,9 +92,9 @@ def _scope(frames: Frames, verdicts: Sequence[Verdict]) -> str:
     ids = dict.fromkeys(verdict.id for verdict in verdicts)
     tasks = _join(sorted({task.replace("_", " ") for task in frames.runs["task"]}))
     return (
-        f"{_count(len(ids), 'claim')} of 'Bayesian Meta-Reinforcement Learning with Laplace Variational Recurrent "
-        f"Networks' about posteriors over the memory of RNN, VRNN and Laplace-VRNN agents, on {tasks}. Each is "
-        "judged as the published code was released and as the paper is written."
+        f"{_count(len(ids), 'claim')} of 'Bayesian Meta-Reinforcement Learning with Laplace Variational "
+        f"Recurrent Networks' about posteriors over the memory of RNN, VRNN and Laplace-VRNN agents, on {tasks}. "
+        "Each is judged as the published code was released and as the paper is written."
     )
 
 
@@ -139,7 +140,9 @@ def _learned(gates: Iterable[Gate]) -> list[str]:
 def _cheap(frames: Frames) -> list[str]:
     """Shares of the cost and of the parameters."""
     made = []
-    by_origin = {origin: sum(hours.by_origin.get(origin, 0.0) for hours in hours_of(frames)) for origin in ALL_ORIGINS}
+    by_origin = {
+        origin: sum(hours.by_origin.get(origin, 0.0) for hours in hours_of(frames)) for origin in ALL_ORIGINS
+    }
     count = len(frames.runs.filter(pl.col("origin") == "posthoc"))
     if by_origin["posthoc"] and count:
         share = by_origin["posthoc"] / sum(by_origin.values())
@@ -155,7 +158,9 @@ def _cheap(frames: Frames) -> list[str]:
         made.append(f"Time of an update on the gridworld, as a multiple of the RNN's: {'; '.join(words)}.")
     fewer = _fewer_parameters(frames)
     if fewer is not None:
-        made.append(f"A Laplace agent has {fewer:.0%} of the parameters of the VRNN with the same sizes (median).")
+        made.append(
+            f"A Laplace agent has {fewer:.0%} of the parameters of the VRNN with the same sizes (median)."
+        )
     return made
 
 
@@ -164,7 +169,9 @@ def _fewer_parameters(frames: Frames) -> float | None:
     scratch = frames.runs.filter(pl.col("origin") == "scratch")
     keys = ["task_id", "covariance", "features"]
     laplace = scratch.filter(pl.col("method").is_in(["stationary", "precision", "mean_and_precision"]))
-    vrnn = scratch.filter(pl.col("method") == "vrnn").select(*keys, pl.col("parameters").alias("all")).unique()
+    vrnn = (
+        scratch.filter(pl.col("method") == "vrnn").select(*keys, pl.col("parameters").alias("all")).unique()
+    )
     pairs = laplace.join(vrnn, on=keys)
     return None if pairs.is_empty() else statistics.median((pairs["parameters"] / pairs["all"]).to_list())
 

@@ -91,7 +91,9 @@ def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
             continue
         ratios, mean = own["ratio"].to_numpy(), float(own["ratio"].to_numpy().mean())
         axes.hlines(place, 1, mean, color=variant.colour, linestyle=variant.style, linewidth=1.2)
-        axes.plot(ratios, [place] * len(ratios), "o", color=variant.colour, markersize=4, label=row_label(row))
+        axes.plot(
+            ratios, [place] * len(ratios), "o", color=variant.colour, markersize=4, label=row_label(row)
+        )
         seconds = float(own["seconds"].to_numpy().mean())
         axes.annotate(
             f"{mean:.2g}x, {_format(seconds)}",
