@@ -49,6 +49,8 @@ class PageFigure:
     width: int
     """Maximum width in pixels."""
     runs: list[str]
+    missing: list[str] = dataclasses.field(default_factory=list)
+    """Lines without runs, by panel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +143,9 @@ def page_figure(entry: FigureEntry, drawing: Drawing, folder: Path) -> PageFigur
     # An image instead of inline SVG, so that ids inside of figures cannot clash.
     data = base64.b64encode((folder / f"{entry.stem}.svg").read_bytes()).decode()
     width = round(PIXELS_PER_INCH * drawing.get_figwidth())
-    return PageFigure(entry, f"data:image/svg+xml;base64,{data}", width, sorted(drawing.runs))
+    return PageFigure(
+        entry, f"data:image/svg+xml;base64,{data}", width, sorted(drawing.runs), drawing.missing
+    )
 
 
 def render_page(

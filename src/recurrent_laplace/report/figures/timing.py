@@ -33,7 +33,8 @@ def figure_15(frames: Frames) -> Drawing:
         panels[0].set_ylim(len(rows) - 0.4, -0.6)
         absent = [variant for variant in VARIANTS if variant not in {Variant(*row[:2]) for row in rows}]
         if absent:
-            figure.supxlabel(f"missing on every task: {join_labels(absent)}", fontsize=7, color="0.4")
+            for axes in panels:
+                figure.record_missing(axes, join_labels(absent))
     return figure
 
 
@@ -80,7 +81,7 @@ def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
         )
         if own.is_empty():
             axes.annotate(
-                "missing",
+                "no runs",
                 (1, place),
                 fontsize=6.5,
                 color="0.4",
