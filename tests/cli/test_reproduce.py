@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -11,8 +12,9 @@ import pytest
 from support.disks import make_larger, small_disk
 from support.sweeps import finished, killed_at_the_end, wait_for
 
-from recurrent_laplace.cli import main
+from recurrent_laplace.cli import main, reproduce
 from recurrent_laplace.runs.presets import load_sweep
+from recurrent_laplace.sweeps.directory import SweepDirectory
 from recurrent_laplace.sweeps.looks import Reproduction, look_tables
 from recurrent_laplace.sweeps.plan import read_plan
 
@@ -124,6 +126,20 @@ def test_a_full_disk_in_the_middle_of_a_look(start, tmp_path):
         make_larger(tmp_path / "disk")
         finished(start(out))
         assert len(plans(out)) == 3
+
+
+def test_a_missing_stage_is_named_and_no_look_follows(tmp_path, monkeypatch, command):
+    """With --only, a look stays incomplete: the page is drawn, and nothing is planned from it."""
+    tables = tomllib.loads(SCALE)
+    monkeypatch.setattr(reproduce, "load_sweep", lambda name: (tables, Path("scale.toml")))
+    monkeypatch.setattr(reproduce, "draw_page", lambda folder: folder / "report.html")
+    monkeypatch.setattr(reproduce, "run_sweep", lambda executor, measured: None)
+    monkeypatch.setattr(SweepDirectory, "is_done", lambda self, job: job.stage == "rnn")
+    done = command("reproduce", "--only", "rnn", "--out", tmp_path / "out").check(0)
+    assert "look 1 lacks stages: posthoc; without --only, the same command executes them" in done.out
+    assert not (tmp_path / "out" / "look-2").exists()
+    (tmp_path / "out" / "look-1" / "sweep.toml").unlink()
+    assert Reproduction.make(tmp_path / "out", tables, Path("scale.toml")).planned() == 0
 
 
 @pytest.mark.slow

@@ -29,8 +29,8 @@ METHOD = (
     f"{RULES_DATE}, fixed before the reported seeds were run."
 )
 EASY = (
-    "The posterior needs neither parameters nor training of its own: it follows from the weights of a "
-    "network, so that every trained RNN is also an agent with a belief."
+    "The Laplace posterior needs neither parameters nor training of its own: it follows from the weights of "
+    "a network, so that every trained RNN is also an agent with a belief."
 )
 DIFFICULT = (
     "The paper states its claims in words and figures; every threshold and margin of the rules is ours.",
@@ -93,8 +93,8 @@ def _scope(frames: Frames, verdicts: Sequence[Verdict]) -> str:
     tasks = _join(sorted({task.replace("_", " ") for task in frames.runs["task"]}))
     return (
         f"{_count(len(ids), 'claim')} of 'Bayesian Meta-Reinforcement Learning with Laplace Variational "
-        f"Recurrent Networks' about posteriors over the memory of RNN, VRNN and Laplace-VRNN agents, on {tasks}. "
-        "Each is judged as the published code was released and as the paper is written."
+        f"Recurrent Networks' about posteriors over the memory of RNN, VRNN and Laplace-VRNN agents, on "
+        f"{tasks}. Each is judged as the published code was released and as the paper is written."
     )
 
 
