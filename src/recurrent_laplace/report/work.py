@@ -31,7 +31,9 @@ def work_of(directory: RunDirectory, sessions: Sequence[dict[str, Any]]) -> Work
     """Time of a run with these sessions."""
     # Records of version 0.1 have the cores of the machine alone.
     counts = [session.get("available_cores") or session.get("cores") for session in sessions]
-    recorded = Leases(directory.path.parent.parent / "jobs").entry(directory.run.id).seconds
+    recorded = 0.0
+    with contextlib.suppress(StorageError):  # A damaged record does not make the run useless.
+        recorded = Leases(directory.path.parent.parent / "jobs").entry(directory.run.id).seconds
     seconds = recorded or sum(map(_session_seconds, sessions))
     return Work(seconds, max((count for count in counts if count), default=1))
 
