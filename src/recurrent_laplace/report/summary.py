@@ -93,8 +93,8 @@ def _scope(frames: Frames, verdicts: Sequence[Verdict]) -> str:
     tasks = _join(sorted({task.replace("_", " ") for task in frames.runs["task"]}))
     return (
         f"{_count(len(ids), 'claim')} of 'Bayesian Meta-Reinforcement Learning with Laplace Variational "
-        f"Recurrent Networks' about posteriors over the memory of RNN, VRNN and Laplace-VRNN agents, on "
-        f"{tasks}. Each is judged as the published code was released and as the paper is written."
+        f"Recurrent Networks' about posteriors over the memory of RNN, VRNN and Laplace-VRNN agents, on the "
+        f"tasks {tasks}. Each is judged as the published code was released and as the paper is written."
     )
 
 
@@ -108,8 +108,8 @@ def _runs(frames: Frames) -> str:
         count = _count(len(runs), "run")
         if len(scratch):
             count += (
-                f", {_count(len(seeds), 'configuration')} from scratch with {_span(seeds)} seeds each and "
-                f"{_span(updates)} updates"
+                f", {_count(len(seeds), 'configuration')} from scratch with {_span(seeds, 'seed')} each and "
+                f"{_span(updates, 'update')}"
             )
         parts.append(f"{task.replace('_', ' ')}: {count}")
     return f"{'; '.join(parts)}."
@@ -191,10 +191,10 @@ def _obstacles(frames: Frames, verdicts: Sequence[Verdict]) -> list[str]:
     return made
 
 
-def _span(values: Iterable[int]) -> str:
-    """A number, or the least and the most of several."""
+def _span(values: Iterable[int], noun: str) -> str:
+    """A number, or the least and the most of several, with their noun."""
     least, most = min(values := sorted(values)), max(values)
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return _count(least, noun) if least == most else f"{least:,} to {_count(most, noun)}"
 
 
 def _count(count: int, noun: str) -> str:
