@@ -31,7 +31,7 @@ from recurrent_laplace.report.frames import Frames, load_frames
 from recurrent_laplace.report.methods import ALL_ORIGINS
 from recurrent_laplace.report.oracles import with_oracles
 from recurrent_laplace.report.raw import CONTENT, write_tables
-from recurrent_laplace.report.settings import settings_of
+from recurrent_laplace.report.settings import option_names, settings_of
 from recurrent_laplace.report.style import save_figure
 from recurrent_laplace.report.summary import COLUMNS, summarize
 from recurrent_laplace.sweeps.directory import SweepDirectory
@@ -153,13 +153,12 @@ class Published:
 
     def _options(self) -> Iterator[str]:
         settings = settings_of(self.frames)
-        names = dict.fromkeys(name for each in settings for name in (*each.shared, *each.varied))
         rows = [
             [
                 f"`{name}`",
                 *("differs" if name in each.varied else each.shared.get(name, "-") for each in settings),
             ]
-            for name in names
+            for name in option_names(settings)
         ]
         yield from table(["option", *(each.task for each in settings)], rows)
         for each in settings:

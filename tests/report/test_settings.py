@@ -7,7 +7,7 @@ from support.synthetic import synthetic_frames, synthetic_run
 
 import recurrent_laplace as rl
 from recurrent_laplace.models import LaplaceConfig, PointConfig, VariationalConfig
-from recurrent_laplace.report.settings import active_options, settings_of
+from recurrent_laplace.report.settings import TaskSettings, active_options, option_names, settings_of
 from recurrent_laplace.runs.config import Parent, Run
 
 LEARNING = rl.LearningConfig(updates=40, batch=8, beta=1e-2, final_learning_rate=0.0)
@@ -56,6 +56,13 @@ def test_options_that_differ_are_told_apart(frames):
     assert not {"posterior.kind", "task.name"} & {*settings.shared, *settings.varied}
 
 
+def test_names_are_ordered_by_section():
+    first = TaskSettings("a", {"learning.beta": "1", "task.size": "5"}, ["learning.updates"], [])
+    second = TaskSettings("b", {"posterior.space": "state", "agent.cell": "gru"}, ["task.terms"], [])
+    names = ["task.size", "task.terms", "agent.cell", "posterior.space", "learning.beta", "learning.updates"]
+    assert option_names([first, second]) == names
+
+
 def test_options_without_effect_are_absent():
     point, control = active_options(run_of(PointConfig())), active_options(run_of(VariationalConfig()))
     assert "learning.beta" not in point
@@ -64,7 +71,7 @@ def test_options_without_effect_are_absent():
     assert "learning.predictive_floor" not in control
     assert "posterior.window" not in control
     regression = active_options(run_of(VariationalConfig(), task=rl.Regression()))
-    assert "learning.clip" not in regression
+    assert not {"learning.clip", "agent.policy_input"} & set(regression)
     assert regression["learning.predictive_floor"] == 0.0
     posthoc = active_options(run_of(LaplaceConfig(), updates=0))
     assert {key for key in posthoc if key.startswith("learning.")} == {

@@ -103,9 +103,9 @@ def test_the_summary_has_the_sections_of_the_challenge(frames):
     )
     assert "9.5 core-hours in all, on EPYC, 2 cores." in parts["Methodology"]
     assert f"Commit {40 * 'b'}." in parts["Methodology"]
-    assert "1 of 3 gates passed; not by VRNN; unknown for Laplace." in parts["Results"]
+    assert "1 of 3 gates passed; failed: VRNN; unknown: Laplace." in parts["Results"]
     assert "1 post-hoc run took 11.1% of the core-hours." in parts["What was easy"]
-    assert "VRNN diagonal, 5 samples 4;" in parts["What was easy"]
+    assert "VRNN diagonal, 5 samples: 4;" in parts["What was easy"]
     assert "A Laplace agent has 50% of the parameters" in parts["What was easy"]
     assert "1 run failed or did not end" in parts["What was difficult"]
     assert "1 verdict 'not decided': more seeds" in parts["What was difficult"]

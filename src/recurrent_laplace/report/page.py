@@ -31,7 +31,7 @@ from recurrent_laplace.report.oracles import ProgressCallback, with_oracles
 from recurrent_laplace.report.panels import Drawing
 from recurrent_laplace.report.raw import CONTENT, write_tables
 from recurrent_laplace.report.raw import FOLDER as TABLES
-from recurrent_laplace.report.settings import settings_of
+from recurrent_laplace.report.settings import option_names, settings_of
 from recurrent_laplace.report.style import save_figure
 from recurrent_laplace.report.summary import COLUMNS, summarize
 
@@ -179,8 +179,8 @@ def render_page(
         left_out=frames.left_out,
         summary=summarize(frames, verdicts, gates),
         settings=settings,
-        options=list(dict.fromkeys(name for each in settings for name in (*each.shared, *each.varied))),
-        origins=ALL_ORIGINS,
+        options=option_names(settings),
+        origins={key: words for key, words in ALL_ORIGINS.items() if key in frames.runs["origin"]},
         update_times=update_times(frames),
         hours=hours_of(frames),
         total_hours=total_hours(frames),

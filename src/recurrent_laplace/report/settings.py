@@ -1,6 +1,7 @@
 """Options of the runs as they were executed: those that all runs of a task share, and those that differ."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from recurrent_laplace.learning import Config
@@ -12,6 +13,9 @@ from recurrent_laplace.runs.config import Run, config_tables
 IN_WORDS = ("task.name", "posterior.kind", "posterior.covariance", "posterior.accumulate", "posterior.window")
 """Options that the description of a run has in words."""
 OF_CONTROL = {field.name for field in dataclasses.fields(ControlOptions)}
+OF_ACTORS = {"agent.policy_input", "agent.reward_model", "agent.predict"}
+"""Options of `agent` that have an effect on agents that act."""
+SECTIONS = ("task", "agent", "posterior", "learning")
 OF_EXECUTION = ("updates", "acting_samples", "acting_policy", "lookup", "predictive_floor")
 """Options of `learning` that have an effect without training."""
 
@@ -46,11 +50,18 @@ def settings_of(frames: Frames) -> list[TaskSettings]:
     return [_settings(frames, task) for task in sorted({*frames.runs["task"]}) if _known(frames, task)]
 
 
+def option_names(settings: Sequence[TaskSettings]) -> list[str]:
+    """Options of all tasks, by section."""
+    names = dict.fromkeys(name for each in settings for name in (*each.shared, *each.varied))
+    return sorted(names, key=lambda name: SECTIONS.index(name.partition(".")[0]))
+
+
 def active_options(run: Run) -> dict[str, Any]:
     """Options that have an effect on a run, by `section.key`; options that are not set are absent."""
     config = run.config
     inactive = {f"posterior.{name}" for name in config.posterior.inactive}
     inactive |= {f"learning.{name}" for name in _inactive_learning(config)}
+    inactive |= set() if config.objective.acts else OF_ACTORS
     # Options of other posteriors are stored with some, but have no effect.
     own = {"kind", *config.posterior.options()}
     return {

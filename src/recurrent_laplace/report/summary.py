@@ -132,8 +132,8 @@ def _learned(gates: Iterable[Gate]) -> list[str]:
         if not own:
             continue
         words = f"{title}: {sum(gate.passed is True for gate in own)} of {_count(len(own), 'gate')} passed"
-        words += f"; not by {_join(failed)}" if failed else ""
-        made.append(words + (f"; unknown for {_join(unknown)}" if unknown else "") + ".")
+        words += f"; failed: {_join(failed)}" if failed else ""
+        made.append(words + (f"; unknown: {_join(unknown)}" if unknown else "") + ".")
     return made
 
 
@@ -154,8 +154,8 @@ def _cheap(frames: Frames) -> list[str]:
         if task == "gridworld" and by_task[1] is not None and row.label != "RNN"
     ]
     if ratios:
-        words = [f"{label} {ratio:.2g}" for label, ratio in ratios]
-        made.append(f"Time of an update on the gridworld, as a multiple of the RNN's: {'; '.join(words)}.")
+        words = [f"{label}: {ratio:.2g}" for label, ratio in ratios]
+        made.append(f"Time of an update on the gridworld, as a multiple of the RNN's. {'; '.join(words)}.")
     fewer = _fewer_parameters(frames)
     if fewer is not None:
         made.append(
