@@ -230,10 +230,12 @@ def test_versions_and_commands_come_from_the_sessions(frames):
 
 def test_sweeps_are_named_by_their_command(frames, tmp_path):
     (tmp_path / "sweep.toml").write_text("")
-    figure = PageFigure(FIGURES[0], "data:,", 800, [])
+    figure = PageFigure(FIGURES[0], "data:,", 800, [], ["from scratch: VRNN <b>"])
     text = render_page(frames, [], [figure], name="name", folder=tmp_path)
     assert f"recurrent-laplace sweep {tmp_path}/sweep.toml --out {tmp_path}" in text
     assert "<p>No runs.</p>" in text
+    # In the part that is folded away.
+    assert "VRNN &lt;b&gt;" in text.partition("Command and runs behind")[2].partition("</details>")[0]
 
 
 def test_the_same_figure_gives_the_same_bytes(frames, tmp_path):
