@@ -120,7 +120,8 @@ class Published:
         passed = sum(gate.passed is True for gate in self.gates)
         counts = self.counts()
         return [
-            f"{claims} claims of the paper, judged on {len(self.frames.runs)} runs with up to {last} seed{'s' * (last > 1)}, "
+            f"{claims} claims of the paper, judged on {len(self.frames.runs)} runs with up to {last} "
+            f"seed{'' if last == 1 else 's'}, "
             f"{total_hours(self.frames):.3g} core-hours, {dates_of(self.frames)}:",
             *(f"- {line}" for line in counts[:2]),
             f"- {' '.join(counts[2:])} {passed} of {len(self.gates)} gates passed: what agents must learn.",
