@@ -13,7 +13,7 @@ import pytest
 from support.disks import make_larger, small_disk
 from support.sweeps import finished, killed_at_the_end, wait_for
 
-from recurrent_laplace.cli import main
+from recurrent_laplace.cli import main, reproduce
 from recurrent_laplace.cli.reproduce import check_complete
 from recurrent_laplace.files import StorageError
 from recurrent_laplace.runs.presets import load_sweep
@@ -129,6 +129,23 @@ def test_a_full_disk_in_the_middle_of_a_look(start, tmp_path):
         make_larger(tmp_path / "disk")
         finished(start(out))
         assert len(plans(out)) == 3
+
+
+def test_a_missing_stage_is_named_and_no_look_follows(tmp_path, monkeypatch, command):
+    """With --only, a look stays incomplete: the page is drawn, and nothing is planned from it."""
+    tables = tomllib.loads(SCALE)
+    monkeypatch.setattr(reproduce, "load_sweep", lambda name: (tables, Path("scale.toml")))
+    monkeypatch.setattr(reproduce, "draw_page", lambda folder: folder / "report.html")
+
+    def run_sweep(executor, measured):
+        for job in executor.directory.plan.jobs:
+            (executor.directory.runs / job.id).mkdir(parents=True)
+
+    monkeypatch.setattr(reproduce, "run_sweep", run_sweep)
+    monkeypatch.setattr(SweepDirectory, "is_done", lambda self, job: (self.runs / job.id).exists())
+    done = command("reproduce", "--only", "rnn", "--out", tmp_path / "out").check(0)
+    assert "look 1 lacks stages: posthoc; without --only, the same command executes them" in done.out
+    assert {folder.name for folder in (tmp_path / "out").glob("look-*")} == {"look-1"}
 
 
 @pytest.mark.slow

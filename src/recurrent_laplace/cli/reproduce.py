@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -16,7 +16,7 @@ from recurrent_laplace.cli.sweep import finish, print_estimates, print_total
 from recurrent_laplace.files import StorageError
 from recurrent_laplace.runs.presets import load_sweep
 from recurrent_laplace.sweeps.directory import SweepDirectory, diverged, failures
-from recurrent_laplace.sweeps.looks import Judged, Reproduction, plan_look
+from recurrent_laplace.sweeps.looks import Judged, Reproduction, Scale, plan_look
 from recurrent_laplace.sweeps.sweeper import run_sweep
 
 
@@ -28,7 +28,7 @@ class Reproduce(ExecutorOptions):
     after each, and gives more seeds to the configurations of open comparisons alone.
     """
 
-    scale: Literal["smoke", "laptop", "night", "paper"] = "smoke"
+    scale: Scale = "smoke"
     """Size: minutes (nothing is learned), 90 minutes or a night on two cores, or the paper's full grid."""
     out: Annotated[Path | None, unset("PATH")] = None
     """Directory of the runs and the page; runs/reproduce-SCALE by default."""

@@ -1,8 +1,11 @@
 """Provenance of a run: versions, machine, commands, times."""
 
+import contextlib
 import importlib.metadata
+import json
 import os
 import platform
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +16,7 @@ import jax
 
 from recurrent_laplace.errors import shown
 from recurrent_laplace.files import DamagedError, read_json, write_json
+from recurrent_laplace.machine.devices import cores
 
 PACKAGES = ("recurrent-laplace", "jax", "jaxlib", "equinox", "optax", "numpy", "orbax-checkpoint", "polars")
 
@@ -24,6 +28,9 @@ FIELDS = {
     "processor": (str, NoneType),
     "python": (str, NoneType),
     "packages": (dict, NoneType),
+    "commit": (str, NoneType),
+    "cores": (int, NoneType),
+    "available_cores": (int, NoneType),
 }
 """Types of the members of a session that are read back; any may be absent."""
 SECONDS = ("update_seconds", "compile_seconds")
@@ -40,10 +47,33 @@ def describe_session(command: list[str] | None = None) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "available_cores": len(cores()),
         "devices": [str(device) for device in jax.devices()],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": commit(),
     }
+
+
+def commit(package: str = PACKAGES[0]) -> str | None:
+    """Commit of the installed package, with `-dirty` if its files have changed since; None if unknown.
+
+    Known of installations from a repository (`pip install git+file:///path@COMMIT`), and of editable ones.
+    """
+    text = importlib.metadata.distribution(package).read_text("direct_url.json")
+    origin = json.loads(text) if text else {}
+    if "vcs_info" in origin:
+        return origin["vcs_info"]["commit_id"]
+    if not origin.get("dir_info", {}).get("editable"):
+        return None
+    # Without a tag or history the name is the commit itself.
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        )
+        return done.stdout.strip()
+    return None
 
 
 def describe_machine() -> str:
