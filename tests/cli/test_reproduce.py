@@ -124,7 +124,7 @@ def test_killed_at_any_moment_it_has_the_same_plan(start, tmp_path):
 def test_a_full_disk_in_the_middle_of_a_look(start, tmp_path):
     out = tmp_path / "disk" / "out"
     with small_disk(tmp_path / "disk", "300k"):
-        # A run that cannot write has failed (1), and so has a sweeper (2): sizes of files decide who is first.
+        # A run that cannot write fails (1), and so does a sweeper (2); the sizes of files decide which.
         assert "No space left on device" in finished(start(out), 1, 2)
         make_larger(tmp_path / "disk")
         finished(start(out))
