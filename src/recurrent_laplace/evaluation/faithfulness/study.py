@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,7 +27,8 @@ from recurrent_laplace.evaluation.shifts.scores import EPISODES_AT_ONCE
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.models import Agent, LaplaceConfig, with_posterior
 from recurrent_laplace.oracles import AbstractOracle, Replay, make_oracle, replay
-from recurrent_laplace.posterior import LaplacePosterior
+from recurrent_laplace.posterior import LaplacePosterior, LikelihoodPosterior
+from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.scoring.decoding import (
     Decoder,
     Kind,
@@ -53,6 +54,11 @@ LAPLACE = {
     for covariance in ("diagonal", "dense")
 } | {"precision, state space": LaplaceConfig(covariance="dense", space="state")}
 """Laplace posteriors for networks trained without a posterior."""
+LIKELIHOOD: dict[str, Literal["diagonal", "dense"]] = {
+    "likelihood, diagonal": "diagonal",
+    "likelihood, dense": "dense",
+}
+"""Covariances of posteriors with the curvature of the likelihood, for networks with a predictive head."""
 
 LEVELS = (0.5, 0.9)
 """Nominal levels of the intervals."""
@@ -101,11 +107,27 @@ class GroundTruth(NamedTuple):
 
 
 def posteriors_of(agent: Agent) -> dict[str, Agent]:
-    """Agents to measure: with its own posterior, or if it has none, with every Laplace posterior."""
+    """Agents to measure: with its own posterior, or if it has none, with every Laplace posterior.
+
+    Those of the likelihood are among them if the agent has a predictive head.
+    """
     if agent.posterior.has_density:
         return {"its own": agent}
     key = jax.random.key(0)
-    return {name: with_posterior(agent, config, key=key) for name, config in LAPLACE.items()}
+    found = {name: with_posterior(agent, config, key=key) for name, config in LAPLACE.items()}
+    if agent.predictor is not None:
+        for name, covariance in LIKELIHOOD.items():
+            posterior = LikelihoodPosterior(agent.posterior.memory, agent.predictor, covariance=covariance)
+            found[name] = eqx.tree_at(lambda agent: agent.posterior, agent, posterior)
+    return found
+
+
+def infer_beliefs(agent: Agent, experience: Experience) -> tuple[Inference, Array]:
+    """Beliefs of an agent along one episode, and the embedded observations."""
+    inputs, embedded = memory_inputs(agent, experience)
+    asked = agent.posterior.query_size is not None
+    queries = agent.queries(experience.observation, experience.previous_action) if asked else None
+    return agent.posterior.infer(inputs, queries=queries), embedded
 
 
 def faithfulness(
@@ -180,8 +202,7 @@ def _means(agent: Agent, experience: Experience) -> tuple[Array, Array | None]:
     """Means of the agent's beliefs along a replayed history, and the heads' context."""
 
     def infer_episode(experience: Experience) -> tuple[Array, Array | None]:
-        inputs, embedded = memory_inputs(agent, experience)
-        inference = agent.posterior.infer(inputs)
+        inference, embedded = infer_beliefs(agent, experience)
         return inference.belief.mean, agent.head_context(embedded, inference.trace.hidden)
 
     return map_chunks(jax.vmap(infer_episode), experience, EPISODES_AT_ONCE)
@@ -193,7 +214,7 @@ def _samples(agent: Agent, experience: Experience, key: Array) -> Float[Array, "
 
     def sample_episode(item: tuple[Experience, Array]) -> Array:
         experience, key = item
-        beliefs = agent.posterior.unroll(memory_inputs(agent, experience)[0])
+        beliefs = infer_beliefs(agent, experience)[0].belief
         return jnp.moveaxis(beliefs.sample(key, (FITTED_SAMPLES,)), 0, 1)
 
     keys = jax.random.split(key, len(experience.action))
@@ -208,7 +229,7 @@ def _expressed(
 
     def read_episode(item: tuple[Experience, Array]) -> tuple[Moments, Array]:
         experience, key = item
-        beliefs = agent.posterior.unroll(memory_inputs(agent, experience)[0])
+        beliefs = infer_beliefs(agent, experience)[0].belief
         return decoder.moments(beliefs, key=key), agent.posterior.consecutive_kl(beliefs)
 
     keys = jax.random.split(key, len(experience.action))
