@@ -27,11 +27,14 @@ from recurrent_laplace.evaluation.faithfulness.measures import (
 from recurrent_laplace.evaluation.faithfulness.rule import in_words, judge
 from recurrent_laplace.evaluation.faithfulness.study import (
     LAPLACE,
+    LIKELIHOOD,
     FaithfulnessConfig,
     GroundTruth,
     exact_truth,
     faithfulness,
+    infer_beliefs,
     moment_measures,
+    posteriors_of,
 )
 from recurrent_laplace.evaluation.play import play_episodes
 from recurrent_laplace.learning.config import LearningConfig
@@ -522,6 +525,32 @@ def test_the_exact_belief_never_excludes_the_truth(task):
         assert reward.sum() > 10
         goal = (truth.parameter @ [task.size, 1]).astype(int)
         assert np.all(truth.belief[np.arange(64), :, goal] > 0)
+
+
+def test_a_predictive_head_adds_the_curvature_of_the_likelihood():
+    """The beliefs along an episode are those of its queries."""
+    task = rl.Gridworld(size=3)
+    agents = [
+        small_agent(
+            task,
+            rl.PointConfig(),
+            key=jax.random.key(0),
+            config=small_config(4, cell="elman", predict=predict),
+        )
+        for predict in ((), ("reward",))
+    ]
+    names = [list(posteriors_of(agent)) for agent in agents]
+    assert names[0] == list(LAPLACE)
+    assert names[1] == [*LAPLACE, *LIKELIHOOD]
+    agent = posteriors_of(agents[1])["likelihood, dense"]
+    key = jax.random.key(1)
+    played = play_episodes(agents[1], task, LearningConfig(), episodes=2, steps=5, key=key)
+    episode = jax.tree.map(lambda leaf: leaf[0], played.experience)
+    inference, _ = infer_beliefs(agent, episode)
+    asked = agent.queries(episode.observation, episode.previous_action)
+    expected = agent.posterior.unroll(played.inputs[0], queries=asked)
+    np.testing.assert_allclose(inference.belief.precision(), expected.precision(), rtol=1e-5)
+    assert inference.belief.entropy()[-1] < inference.belief.entropy()[0]
 
 
 @pytest.mark.parametrize(
