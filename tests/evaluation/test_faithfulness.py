@@ -266,6 +266,11 @@ def test_a_curved_claim_is_read_by_a_network_without_changing_its_spread():
     )
     kind, moments, target = decoded_moments(beliefs, number**2)
     assert kind is Decoder
+    targets = split_tasks(np.repeat((number**2)[:, None], 6, axis=1))
+    linear = fit_ridge(split_tasks(mean), targets)
+    unread = linear.moments(beliefs[450:], key=jax.random.key(0))
+    # What the rule was before: the misfit of the map is charged to the width.
+    assert error_over_spread(target - np.asarray(unread.mean), np.sqrt(unread.variance)) > 3
     assert error_over_spread(target - moments.mean, np.sqrt(moments.variance)) == pytest.approx(1, abs=0.25)
     point = rl.DiagonalGaussian(beliefs.mean, jnp.full(mean.shape, 1e12))
     kind, moments, _ = decoded_moments(point, number**2)
