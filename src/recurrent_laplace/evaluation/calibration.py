@@ -17,7 +17,6 @@ from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_choice, check_size
-from recurrent_laplace.evaluation.faithfulness.measures import projected_variance
 from recurrent_laplace.evaluation.play import memory_inputs
 from recurrent_laplace.evaluation.regression import PREDICTIVE_SAMPLES
 from recurrent_laplace.gaussians import AbstractGaussian
@@ -27,7 +26,7 @@ from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.models import AbstractPosteriorConfig, Agent, Prediction, Regressor
 from recurrent_laplace.models.posterior_config import check_calibrated
 from recurrent_laplace.posterior import AbstractPosterior
-from recurrent_laplace.scoring.decoding import Ridge, Split, fit_ridge
+from recurrent_laplace.scoring.decoding import Ridge, Split, fit_ridge, projected_variance
 from recurrent_laplace.tasks import (
     AbstractControlTask,
     AbstractRegressionTask,

@@ -3,6 +3,7 @@
 Steps of one task are correlated, so whole tasks are held out, never steps.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -12,6 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Shaped
 
+from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.models.layers import MLP
 
 Kind = Literal["exclusive", "chances", "numbers"]
@@ -30,6 +32,15 @@ ROWS = 512
 """Rows per batch."""
 LEARNING_RATE = 3e-3
 """Initial learning rate of a cosine schedule."""
+NOISE_PENALTY = 0.01
+"""Weight of the variance over samples in fits to beliefs, so that coordinates that tell nothing about the
+target are ignored."""
+
+
+JUDGED_SAMPLES = 64
+"""Samples of a belief whose decoded numbers have its moments."""
+LINEAR_MARGIN = 0.05
+"""Fraction of the variance that a network must explain beyond a linear decoder to replace it."""
 
 
 class Split(NamedTuple):
@@ -46,6 +57,13 @@ def split_tasks(values: Shaped[np.ndarray, "E ..."]) -> Split:
     return Split(values[:half], values[half:three_quarters], values[three_quarters:])
 
 
+class Moments(NamedTuple):
+    """Mean and variance of each decoded number under a belief."""
+
+    mean: Float[Array, "*lead K"]
+    variance: Float[Array, "*lead K"]
+
+
 class Ridge(NamedTuple):
     """Linear decoder `x @ weight + bias`."""
 
@@ -55,9 +73,25 @@ class Ridge(NamedTuple):
     def __call__(self, x: Float[np.ndarray, "... F"]) -> Float[np.ndarray, "... K"]:
         return x @ self.weight + self.bias
 
+    def moments(self, beliefs: AbstractBelief, *, key: Array) -> Moments:
+        """Moments of what beliefs decode to, in closed form; `key` is not used."""
+        del key
+        weight = jnp.asarray(self.weight)
+        return Moments(beliefs.mean @ weight + self.bias, projected_variance(beliefs, weight))
 
-def fit_ridge(x: Split, y: Split) -> Ridge:
+
+def projected_variance(beliefs: AbstractBelief, weight: Float[Array, "F P"]) -> Float[Array, "*lead P"]:
+    """Variances of `z @ weight` under beliefs over z."""
+    covariance = beliefs.covariance()
+    if covariance.ndim == beliefs.mean.ndim:
+        return covariance @ weight**2
+    return jnp.einsum("fp,...fg,gp->...p", weight, covariance, weight)
+
+
+def fit_ridge(x: Split, y: Split, *, noise: Float[np.ndarray, " F"] | float = 0.0) -> Ridge:
     """Fit a ridge regression, with the penalty that is best on the validation tasks.
+
+    If `x` are means of beliefs, `noise` is the average variance of each coordinate, with a small penalty.
 
     ```python
     decoder = fit_ridge(split_tasks(mean), split_tasks(belief))
@@ -68,6 +102,7 @@ def fit_ridge(x: Split, y: Split) -> Ridge:
     center, scale = _moments(rows)
     standard, mean = (rows - center) / scale, targets.mean(axis=0)
     gram, cross = standard.T @ standard / len(rows), standard.T @ (targets - mean) / len(rows)
+    gram = gram + np.diag(NOISE_PENALTY * np.broadcast_to(noise, scale.shape) / scale**2)
     candidates = []
     for penalty in PENALTIES:
         weight = np.linalg.solve(gram + penalty * np.eye(len(gram)), cross) / scale[:, None]
@@ -86,12 +121,21 @@ class Decoder(NamedTuple):
     spread: np.ndarray
 
     def __call__(self, x: Float[np.ndarray, "... F"]) -> Float[np.ndarray, "... K"]:
-        raw = _apply(self.model, jnp.asarray((x - self.center) / self.scale))
+        return np.asarray(_decode(self, jnp.asarray(x)), float)
+
+    def decode(self, x: Float[Array, "... F"]) -> Float[Array, "... K"]:
+        """Decode traced features."""
+        raw = self.model((x - self.center) / self.scale)
         if self.kind == "exclusive":
-            return np.asarray(jax.nn.softmax(raw), float)
+            return jax.nn.softmax(raw)
         if self.kind == "chances":
-            return np.asarray(jax.nn.sigmoid(raw), float)
-        return np.asarray(raw, float) * self.spread + self.shift
+            return jax.nn.sigmoid(raw)
+        return raw * self.spread + self.shift
+
+    def moments(self, beliefs: AbstractBelief, *, key: Array) -> Moments:
+        """Moments of what beliefs decode to, from samples."""
+        decoded = self.decode(beliefs.sample(key, (JUDGED_SAMPLES,)))
+        return Moments(jnp.mean(decoded, axis=0), jnp.var(decoded, axis=0, ddof=1))
 
 
 def fit_network(x: Split, y: Split, kind: Kind, *, hidden_sizes: tuple[int, ...] = HIDDEN_SIZES) -> Decoder:
@@ -103,31 +147,88 @@ def fit_network(x: Split, y: Split, kind: Kind, *, hidden_sizes: tuple[int, ...]
     decoder = fit_network(split_tasks(mean), split_tasks(probabilities), "exclusive")
     ```
     """
-    center, scale = _moments(_rows(x.fit))
+    return _fit(x, y, kind, hidden_sizes, _LOSSES[kind])
+
+
+def fit_sample_network(x: Split, y: Split) -> Decoder:
+    """Fit a network from samples of beliefs, `(E, T, S, F)`, to numbers, by the mean of its outputs.
+
+    Minimises an unbiased estimate of the squared error of the expected output under each belief,
+    `(y - E[f(z)])^2`, so that the spread of the outputs has no part in the fit: it is the belief's own, and
+    zero for a point. With a linear network it is the fit from the mean of each belief.
+
+    ```python
+    samples = np.random.default_rng(0).normal(parameters[:, :, None], 0.1, (64, 5, 8, 2))
+    decoder = fit_sample_network(split_tasks(samples), split_tasks(parameters))
+    ```
+    """
+    return _fit(x, y, "numbers", HIDDEN_SIZES, _error_of_mean)
+
+
+def fit_beliefs(mean: Split, samples: Split, y: Split) -> Ridge | Decoder:
+    """Fit a decoder of beliefs to numbers: linear, unless a network explains more of their variance.
+
+    Both are fitted by their mean under each belief, so that neither can create a spread: that of a point is
+    zero. The network is fitted to `samples`, `(E, T, S, F)`; those of the test tasks are not needed.
+
+    ```python
+    decoder = fit_beliefs(split_tasks(beliefs.mean), split_tasks(samples), split_tasks(parameters))
+    decoder.moments(beliefs, key=jax.random.key(0))
+    ```
+    """
+    linear = fit_ridge(mean, y, noise=samples.fit.var(axis=2, ddof=1).mean(axis=(0, 1)))
+    network = fit_sample_network(samples, y)
+    guesses = linear(mean.validation), network(samples.validation).mean(axis=2)
+    of_linear, of_network = (np.sum((y.validation - guess) ** 2) for guess in guesses)
+    total = np.sum((y.validation - y.fit.mean(axis=(0, 1))) ** 2)
+    return network if of_network < of_linear - LINEAR_MARGIN * total else linear
+
+
+def _fit(
+    x: Split, y: Split, kind: Kind, hidden_sizes: tuple[int, ...], loss: Callable[[Array, Array], Array]
+) -> Decoder:
+    center, scale = _moments(x.fit.reshape(-1, x.fit.shape[-1]))
     shift, spread = _moments(_rows(y.fit)) if kind == "numbers" else (np.zeros(1), np.ones(1))
     sizes = (x.fit.shape[-1], *hidden_sizes, y.fit.shape[-1])
     inputs, held_inputs = (jnp.asarray((_rows(part) - center) / scale) for part in x[:2])
     targets, held_targets = (jnp.asarray((_rows(part) - shift) / spread) for part in y[:2])
     # Small weights in the last layer, so that the first predictions are close to the mean.
     model = MLP.init(sizes, last_gain=0.1, key=jax.random.key(0))
-    model = _train(model, (inputs, targets), (held_inputs, held_targets), kind)
+    model = _train(model, (inputs, targets), (held_inputs, held_targets), loss)
     return Decoder(model, center, scale, kind, shift, spread)
 
 
+def _squared_error(raw: Array, y: Array) -> Array:
+    return jnp.sum((raw - y) ** 2, axis=-1)
+
+
+def _error_of_mean(raw: Float[Array, "N S K"], y: Float[Array, "N K"]) -> Float[Array, " N"]:
+    """Squared error of the mean over samples, without its variance, which falls with their number."""
+    samples = raw.shape[1]
+    variance = jnp.var(raw, axis=1, ddof=1)
+    error = (jnp.mean(raw, axis=1) - y) ** 2 - variance / samples
+    return jnp.sum(error + NOISE_PENALTY * variance, axis=-1)
+
+
+_LOSSES: dict[Kind, Callable[[Array, Array], Array]] = {
+    "exclusive": lambda raw, y: -jnp.sum(y * jax.nn.log_softmax(raw), axis=-1),
+    "chances": lambda raw, y: jnp.sum(optax.sigmoid_binary_cross_entropy(raw, y), axis=-1),
+    "numbers": _squared_error,
+}
+
+
 @eqx.filter_jit
-def _train(model: MLP, rows: tuple[Array, Array], validation: tuple[Array, Array], kind: Kind) -> MLP:
+def _train(
+    model: MLP,
+    rows: tuple[Array, Array],
+    validation: tuple[Array, Array],
+    row_loss: Callable[[Array, Array], Array],
+) -> MLP:
     schedule = optax.cosine_decay_schedule(LEARNING_RATE, ROUNDS * UPDATES_PER_ROUND)
     optimizer = optax.adam(schedule)
 
     def loss(model: MLP, x: Array, y: Array) -> Array:
-        raw = model(x)
-        if kind == "exclusive":
-            losses = -jnp.sum(y * jax.nn.log_softmax(raw), axis=-1)
-        elif kind == "chances":
-            losses = jnp.sum(optax.sigmoid_binary_cross_entropy(raw, y), axis=-1)
-        else:
-            losses = jnp.sum((raw - y) ** 2, axis=-1)
-        return jnp.mean(losses)
+        return jnp.mean(row_loss(model(x), y))
 
     def update(carry: Any, index: Array) -> tuple[Any, None]:
         model, state = carry
@@ -149,12 +250,13 @@ def _train(model: MLP, rows: tuple[Array, Array], validation: tuple[Array, Array
 
 
 @eqx.filter_jit
-def _apply(model: MLP, x: Array) -> Array:
-    return model(x)
+def _decode(decoder: Decoder, x: Array) -> Array:
+    return decoder.decode(x)
 
 
 def _rows(values: np.ndarray) -> np.ndarray:
-    return values.reshape(-1, values.shape[-1])
+    """Steps of all tasks along one axis."""
+    return values.reshape(-1, *values.shape[2:])
 
 
 def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

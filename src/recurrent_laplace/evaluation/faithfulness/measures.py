@@ -5,12 +5,10 @@ Each docstring states the value that the exact belief attains.
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
-from scipy.stats import norm, spearmanr
+from jaxtyping import Float
+from scipy.stats import norm
 
-from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.scoring.decoding import Kind, Split, fit_ridge
 
 LEAST = 1e-6
@@ -42,26 +40,20 @@ def divergence(
     return np.sum(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)), axis=-1)
 
 
-def rank_agreement(entropy: Float[np.ndarray, "E T"], exact: Float[np.ndarray, "E T"]) -> float:
-    """Spearman correlation of entropies over tasks at each step, averaged over steps; 1 for the exact belief.
+def rank_agreement(uncertainty: Float[np.ndarray, "E T"], exact: Float[np.ndarray, "E T"]) -> float:
+    """Somers' D of an uncertainty with respect to the exact one, over pairs of tasks at the same step.
 
-    Correlations within a step do not reward entropies that depend on t alone. Steps with constant exact
-    entropy are excluded; a belief with constant entropy scores 0.
+    Concordant minus discordant pairs, relative to the pairs whose exact uncertainties differ: 1 for the order
+    of the exact belief, 0 for one that depends on t alone. Tasks that the exact belief does not tell apart
+    have no order to be met; a correlation of ranks would charge any order of them as an error.
     """
-    correlations = []
-    for approximate, true in zip(entropy.T, exact.T, strict=True):
-        if np.ptp(true) > CONSTANT:
-            constant = np.ptp(approximate) <= CONSTANT
-            correlations.append(0.0 if constant else spearmanr(approximate, true)[0])
-    return float(np.mean(correlations)) if correlations else np.nan
-
-
-def projected_variance(beliefs: AbstractBelief, weight: Float[Array, "F P"]) -> Float[Array, "*lead P"]:
-    """Variances of `z @ weight` under beliefs over z."""
-    covariance = beliefs.covariance()
-    if covariance.ndim == beliefs.mean.ndim:
-        return covariance @ weight**2
-    return jnp.einsum("fp,...fg,gp->...p", weight, covariance, weight)
+    agreement = pairs = 0
+    for approximate, true in zip(uncertainty.T, exact.T, strict=True):
+        difference = true[:, None] - true
+        order = np.sign(np.where(np.abs(difference) > CONSTANT, difference, 0))
+        agreement += np.sum(order * np.sign(approximate[:, None] - approximate))
+        pairs += np.sum(np.abs(order))
+    return float(agreement / pairs) if pairs else np.nan
 
 
 def coverage(

@@ -39,7 +39,7 @@ CRITERIA = (
     ),
     Criterion("exact_from_agent", "simulation of the exact belief", "to", "knowledge", low=0.8),
     Criterion("agent_from_exact", "simulation of the agent", "from", "knowledge", low=0.8),
-    Criterion("rank_agreement", "rank agreement of entropies", "rank", "uncertainty", low=0.5),
+    Criterion("rank_agreement", "rank agreement of variances", "rank", "uncertainty", low=0.5),
     *(
         Criterion(
             name, f"coverage at {level} less the exact belief's", level, "uncertainty", -0.1, 0.1, "exact"
@@ -49,10 +49,11 @@ CRITERIA = (
     Criterion("drift", "drift R²", "drift", "consistency", high=0.1),
     Criterion("kl_late_over_early", "consecutive KL, late over early", "KL", "consistency", high=0.5),
 )
-"""Criteria, fixed before any run was measured: a belief is faithful if all of them hold.
+"""Criteria, fixed before the reported runs were measured: a belief is faithful if all of them hold.
 
-Coverage is compared with that of a Gaussian with the exact mean and variance, which is the nominal level if
-the exact belief is Gaussian.
+The uncertainty is that of the parameters of the task, decoded from the belief by a decoder that cannot create
+a spread. Coverage is compared with that of a Gaussian with the exact mean and variance, which is the nominal
+level if the exact belief is Gaussian. docs/truth.md says what was changed on 2026-11-19, and why.
 """
 
 WORDS: dict[State, Word] = {

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,6 @@ from recurrent_laplace.evaluation.faithfulness.measures import (
     drift_in_errors,
     error_over_spread,
     late_over_early,
-    projected_variance,
     r_squared,
     rank_agreement,
 )
@@ -28,7 +27,19 @@ from recurrent_laplace.evaluation.shifts.scores import EPISODES_AT_ONCE
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.models import Agent, LaplaceConfig, with_posterior
 from recurrent_laplace.oracles import AbstractOracle, Replay, make_oracle, replay
-from recurrent_laplace.scoring.decoding import Kind, Split, fit_network, fit_ridge, split_tasks
+from recurrent_laplace.posterior import LikelihoodPosterior
+from recurrent_laplace.posterior.inference import Inference
+from recurrent_laplace.scoring.decoding import (
+    Decoder,
+    Kind,
+    Moments,
+    Ridge,
+    Split,
+    fit_beliefs,
+    fit_network,
+    fit_ridge,
+    split_tasks,
+)
 from recurrent_laplace.tasks import AbstractControlTask, AbstractTask, require_support
 from recurrent_laplace.tasks.experience import Experience
 
@@ -43,9 +54,16 @@ LAPLACE = {
     for covariance in ("diagonal", "dense")
 } | {"precision, state space": LaplaceConfig(covariance="dense", space="state")}
 """Laplace posteriors for networks trained without a posterior."""
+LIKELIHOOD: dict[str, Literal["diagonal", "dense"]] = {
+    "likelihood, diagonal": "diagonal",
+    "likelihood, dense": "dense",
+}
+"""Covariances of posteriors with the curvature of the likelihood, for networks with a predictive head."""
 
 LEVELS = (0.5, 0.9)
 """Nominal levels of the intervals."""
+FITTED_SAMPLES = 8
+"""Samples of each belief that fit a decoder."""
 FEWEST_TASKS = 16
 """Fewest tasks that can be split into fitting, validation and test tasks."""
 
@@ -89,11 +107,27 @@ class GroundTruth(NamedTuple):
 
 
 def posteriors_of(agent: Agent) -> dict[str, Agent]:
-    """Agents to measure: with its own posterior, or if it has none, with every Laplace posterior."""
+    """Agents to measure: with its own posterior, or if it has none, with every Laplace posterior.
+
+    Those of the likelihood are among them if the agent has a predictive head.
+    """
     if agent.posterior.has_density:
         return {"its own": agent}
     key = jax.random.key(0)
-    return {name: with_posterior(agent, config, key=key) for name, config in LAPLACE.items()}
+    found = {name: with_posterior(agent, config, key=key) for name, config in LAPLACE.items()}
+    if agent.predictor is not None:
+        for name, covariance in LIKELIHOOD.items():
+            posterior = LikelihoodPosterior(agent.posterior.memory, agent.predictor, covariance=covariance)
+            found[name] = eqx.tree_at(lambda agent: agent.posterior, agent, posterior)
+    return found
+
+
+def infer_beliefs(agent: Agent, experience: Experience) -> tuple[Inference, Array]:
+    """Beliefs of an agent along one episode, and the embedded observations."""
+    inputs, embedded = memory_inputs(agent, experience)
+    asked = agent.posterior.query_size is not None
+    queries = agent.queries(experience.observation, experience.previous_action) if asked else None
+    return agent.posterior.infer(inputs, queries=queries), embedded
 
 
 def faithfulness(
@@ -162,34 +196,46 @@ def _means(agent: Agent, experience: Experience) -> tuple[Array, Array | None]:
     """Means of the agent's beliefs along a replayed history, and the heads' context."""
 
     def infer_episode(experience: Experience) -> tuple[Array, Array | None]:
-        inputs, embedded = memory_inputs(agent, experience)
-        inference = agent.posterior.infer(inputs)
+        inference, embedded = infer_beliefs(agent, experience)
         return inference.belief.mean, agent.head_context(embedded, inference.trace.hidden)
 
     return map_chunks(jax.vmap(infer_episode), experience, EPISODES_AT_ONCE)
 
 
 @eqx.filter_jit
-def _uncertainty(
-    agent: Agent, experience: Experience, weight: Float[Array, "F P"]
-) -> tuple[Float[Array, "E T"], Float[Array, "E T"], Float[Array, "E T P"]]:
-    """Entropy, KL from the previous belief, and the variances of `z @ weight`."""
+def _samples(agent: Agent, experience: Experience, key: Array) -> Float[Array, "E T S F"]:
+    """Samples of the beliefs along replayed histories."""
 
-    def read_episode(experience: Experience) -> tuple[Array, Array, Array]:
-        beliefs = agent.posterior.unroll(memory_inputs(agent, experience)[0])
-        return beliefs.entropy(), agent.posterior.consecutive_kl(beliefs), projected_variance(beliefs, weight)
+    def sample_episode(item: tuple[Experience, Array]) -> Array:
+        experience, key = item
+        beliefs = infer_beliefs(agent, experience)[0].belief
+        return jnp.moveaxis(beliefs.sample(key, (FITTED_SAMPLES,)), 0, 1)
 
-    return map_chunks(jax.vmap(read_episode), experience, EPISODES_AT_ONCE)
+    keys = jax.random.split(key, len(experience.action))
+    return map_chunks(jax.vmap(sample_episode), (experience, keys), EPISODES_AT_ONCE)
+
+
+@eqx.filter_jit
+def _expressed(
+    agent: Agent, experience: Experience, decoder: Ridge | Decoder, key: Array
+) -> tuple[Moments, Float[Array, "E T"]]:
+    """Moments of the decoded parameters along replayed histories, and the consecutive KL."""
+
+    def read_episode(item: tuple[Experience, Array]) -> tuple[Moments, Array]:
+        experience, key = item
+        beliefs = infer_beliefs(agent, experience)[0].belief
+        return decoder.moments(beliefs, key=key), agent.posterior.consecutive_kl(beliefs)
+
+    keys = jax.random.split(key, len(experience.action))
+    return map_chunks(jax.vmap(read_episode), (experience, keys), EPISODES_AT_ONCE)
 
 
 def _exact_measures(truth: GroundTruth) -> dict[str, float]:
     """Measures of the exact belief, without those that are 1 by definition."""
-    belief, entropy = split_tasks(truth.belief), split_tasks(truth.entropy).test
-    mean, variance = split_tasks(truth.mean).test, split_tasks(truth.variance).test
-    error = split_tasks(truth.parameter).test[:, None] - mean
+    belief = split_tasks(truth.belief)
+    exact = Moments(split_tasks(truth.mean).test, split_tasks(truth.variance).test)
     return {
-        "rank_agreement": rank_agreement(entropy, entropy),
-        **_coverage_measures(error, np.sqrt(variance), variance),
+        **moment_measures(exact, truth),
         "drift": drift(belief, belief),
         "drift_in_errors": drift_in_errors(belief.test),
         "kl_late_over_early": late_over_early(
@@ -279,20 +325,30 @@ def _spread_measures(
 ) -> dict[str, float]:
     """Measures of the covariance: rank agreement, coverage, and the trend of the consecutive KL.
 
-    A linear decoder maps the belief over features to one over the parameters.
+    A decoder maps the belief over features to one about the parameters of the task, which is compared with
+    the exact one.
     """
-    features = split_tasks(mean)
-    target = split_tasks(np.repeat(truth.parameter[:, None], mean.shape[1], axis=1))
-    decoder = fit_ridge(features, target)
-    held_out = jax.tree.map(lambda leaf: leaf[len(mean) - len(features.test) :], experience)
-    uncertainty = _uncertainty(agent, held_out, jnp.asarray(decoder.weight))
-    entropy, kl, variance = (np.asarray(array, float) for array in uncertainty)
-    error = target.test - decoder(features.test)
-    stddev = np.sqrt(np.maximum(variance, 0))
+    key_fit, key_test = jax.random.split(jax.random.key(0))
+    fitting = len(mean) - len(split_tasks(mean).test)
+    samples = _samples(agent, jax.tree.map(lambda leaf: leaf[:fitting], experience), key_fit)
+    parameter = split_tasks(np.repeat(truth.parameter[:, None], mean.shape[1], axis=1))
+    known = np.asarray(samples)
+    known = Split(known[: len(mean) // 2], known[len(mean) // 2 :], known[:0])
+    decoder = fit_beliefs(split_tasks(mean), known, parameter)
+    held_out = jax.tree.map(lambda leaf: leaf[fitting:], experience)
+    belief, kl = jax.tree.map(
+        lambda array: np.asarray(array, float), _expressed(agent, held_out, decoder, key_test)
+    )
+    return moment_measures(belief, truth) | {"kl_late_over_early": late_over_early(kl[:, 1:])}
+
+
+def moment_measures(belief: Moments, truth: GroundTruth) -> dict[str, float]:
+    """Rank agreement and coverage of beliefs about the parameters of the test tasks."""
+    exact_variance = split_tasks(truth.variance).test
+    error = split_tasks(truth.parameter).test[:, None] - belief.mean
     return {
-        "rank_agreement": rank_agreement(entropy, split_tasks(truth.entropy).test),
-        **_coverage_measures(error, stddev, split_tasks(truth.variance).test),
-        "kl_late_over_early": late_over_early(kl[:, 1:]),
+        "rank_agreement": rank_agreement(belief.variance.sum(axis=-1), exact_variance.sum(axis=-1)),
+        **_coverage_measures(error, np.sqrt(np.maximum(belief.variance, 0)), exact_variance),
     }
 
 
