@@ -28,7 +28,6 @@ from recurrent_laplace.evaluation.faithfulness.study import infer_beliefs
 from recurrent_laplace.evaluation.play import play_episodes
 from recurrent_laplace.evaluation.shifts.study import COMBINED
 from recurrent_laplace.evaluation.statistics import mean_interval
-from recurrent_laplace.posterior.targets import named_parts
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.models import load_model
 from recurrent_laplace.tasks.experience import Experience
@@ -142,7 +141,7 @@ def reward_scores(path: Path) -> list[float]:
 @eqx.filter_jit
 def _reward_log_prob(agent: rl.Agent, experience: Experience, keys: Array) -> Float[Array, "E T"]:
     predictor = agent.predictor
-    names = [name for name, _ in named_parts(predictor.likelihood)]
+    names = [name for name, _ in predictor.likelihood.named_parts]
     part = predictor.likelihood.parts[names.index("reward")]
 
     def of_episode(experience: Experience, key: Array) -> Array:
