@@ -35,11 +35,18 @@ if TYPE_CHECKING:
     from recurrent_laplace.learning import TrainState as TrainState
     from recurrent_laplace.learning import make_train as make_train
     from recurrent_laplace.learning import register_objective as register_objective
+    from recurrent_laplace.models import AbstractActionSpace as AbstractActionSpace
+    from recurrent_laplace.models import AbstractPolicy as AbstractPolicy
     from recurrent_laplace.models import AbstractPosteriorConfig as AbstractPosteriorConfig
     from recurrent_laplace.models import Agent as Agent
     from recurrent_laplace.models import AgentConfig as AgentConfig
     from recurrent_laplace.models import Behaviour as Behaviour
+    from recurrent_laplace.models import Box as Box
+    from recurrent_laplace.models import Categorical as Categorical
     from recurrent_laplace.models import ConjugateConfig as ConjugateConfig
+    from recurrent_laplace.models import Discrete as Discrete
+    from recurrent_laplace.models import GaussianMixture as GaussianMixture
+    from recurrent_laplace.models import GaussianPolicy as GaussianPolicy
     from recurrent_laplace.models import LaplaceConfig as LaplaceConfig
     from recurrent_laplace.models import PointConfig as PointConfig
     from recurrent_laplace.models import PosteriorConfig as PosteriorConfig
@@ -113,8 +120,9 @@ _NAMES = {
     "CategoricalLikelihood ConjugatePosterior Cost GaussianLikelihood Inference Info JointLikelihood "
     "LaplacePosterior LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor "
     "VariationalPosterior predict_average predict_linearized predict_mixture",
-    "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour ConjugateConfig LaplaceConfig "
-    "PointConfig PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
+    "models": "AbstractActionSpace AbstractPolicy AbstractPosteriorConfig Agent AgentConfig Behaviour Box "
+    "Categorical ConjugateConfig Discrete GaussianMixture GaussianPolicy LaplaceConfig PointConfig "
+    "PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
     "Vocabulary BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Shift Step "
     "TaskSupport TwoArmBandit make_task register_support register_task",

@@ -36,6 +36,8 @@ ADDED_LATER = {
     ("learning", "observation_weight"): 1.0,
     ("agent", "initialization"): "pytorch",
     ("agent", "predict"): [],
+    ("agent", "action_distribution"): "gaussian",
+    ("agent", "action_stddev"): "constant",
 }
 """Keys added after version 0.1 and their defaults, which are left out of a run's identity."""
 

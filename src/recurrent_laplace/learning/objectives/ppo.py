@@ -52,13 +52,14 @@ class PPO(AbstractObjective):
                 f"objective {self.name!r} learns tasks with actions; {self.task.name!r} is none: "
                 f"use objective {self.task.objective!r}."
             )
+        self.task.action_space.family(self.agent)
 
     def make_model(self, key: Array) -> Agent:
         return Agent.init(
             self.agent,
             self.posterior,
             observation_size=self.task.observation_size,
-            actions=self.task.actions,
+            actions=self.task.action_space,
             policy_input=self.task.policy_input,
             targets=self.task.targets(),
             key=key,
@@ -183,7 +184,7 @@ def control_loss(
     z = sample_belief(beliefs, config.training_samples, key=key, noise=noise)
     behaviour = agent.behave(z, context)
 
-    ratio = jnp.exp(behaviour.log_prob(experience.action) - experience.log_prob)
+    ratio = jnp.exp(behaviour.log_prob(experience.chosen) - experience.log_prob)
     policy_loss = -jnp.mean(clipped_objective(ratio, batch.advantage, config.clip))
     target = batch.advantage + experience.value[..., :-1]
     value_loss = 0.5 * jnp.mean((behaviour.value - target) ** 2)
