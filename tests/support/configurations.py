@@ -20,6 +20,8 @@ OTHER_VALUES = {
         "reward_model": True,
         "predict": ("observation",),
         "initialization": "flax",
+        "action_distribution": "tanh_gaussian",
+        "action_stddev": "state",
     },
     rl.LaplaceConfig: {
         "covariance": "dense",
@@ -59,6 +61,10 @@ OTHER_VALUES = {
         "observation_weight": 0.25,
         "entropy_weight": 0.0,
         "final_entropy_weight": 0.01,
+        "temperature_bound": 0.2,
+        "policy_kl_bound": 0.02,
+        "policy_stddev_kl_bound": 0.002,
+        "dual_learning_rate": 0.1,
     },
 }
 FIELDS = [(kind, field) for kind, values in OTHER_VALUES.items() for field in values]

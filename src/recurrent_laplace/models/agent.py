@@ -1,6 +1,7 @@
 """Recurrent agent whose policy and value depend on its belief."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -50,7 +51,7 @@ class Behaviour(eqx.Module):
         self.value = value
 
     @property
-    def logits(self) -> Float[Array, "*lead A"]:
+    def logits(self) -> Any:
         """Logits of discrete actions."""
         assert isinstance(self.policy, Categorical), "continuous actions have no logits"
         return self.policy.logits
@@ -103,9 +104,7 @@ class Agent(eqx.Module):
     actions: int = eqx.field(static=True)
     policy_input: PolicyInput = eqx.field(static=True)
     predictor: Predictor | None = eqx.field(default=None, metadata=OPTIONAL_IN_FILES)
-    continuous: AbstractPolicyFamily | None = eqx.field(
-        default=None, static=True, metadata=OPTIONAL_IN_FILES
-    )
+    continuous: AbstractPolicyFamily | None = eqx.field(default=None, static=True, metadata=OPTIONAL_IN_FILES)
 
     @classmethod
     def init(
@@ -217,9 +216,7 @@ class Agent(eqx.Module):
             case "belief_and_hidden":
                 return hidden
 
-    def queries(
-        self, observation: Float[Array, "T O"], previous_action: Array
-    ) -> Float[Array, "T Q"]:
+    def queries(self, observation: Float[Array, "T O"], previous_action: Array) -> Float[Array, "T Q"]:
         """Queries that the inputs of an episode answer: the previous embedded observations and actions.
 
         The first input answers none. An `rl.LikelihoodPosterior` with the agent's predictor needs them.
@@ -268,7 +265,11 @@ class Agent(eqx.Module):
 
 
 def _make_predictor(
-    config: AgentConfig, targets: Mapping[str, AbstractLikelihood] | None, space: AbstractActionSpace, *, key: Array
+    config: AgentConfig,
+    targets: Mapping[str, AbstractLikelihood] | None,
+    space: AbstractActionSpace,
+    *,
+    key: Array,
 ) -> Predictor | None:
     """Initialise the predictive head of `config.predict`."""
     if not config.predict:

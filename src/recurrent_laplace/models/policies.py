@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.models.actions import Box, Discrete
 
 POLICY_GAIN = 0.01
-"""Gain of the last policy layer at initialisation: the initial policy is close to uniform, or to the centre."""
+"""Gain of the last policy layer at initialisation: the policy is close to uniform, or to the centre."""
 INITIAL_STDDEV = 0.5
 """Initial standard deviation of a Gaussian policy, in half ranges of the action."""
 LOG_STDDEVS = (-5.0, 2.0)
@@ -219,7 +219,7 @@ class GaussianHead(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class AbstractPolicyFamily(abc.ABC):
-    """Interface of a family of policies: the head that parametrises it, and how its choices become actions."""
+    """Interface of a family of policies: its head, and how its choices become actions."""
 
     space: Any
     kl_names: ClassVar[tuple[str, ...]]
@@ -322,4 +322,3 @@ class GaussianFamily(AbstractPolicyFamily):
             return log_scale
         # log(1 - tanh(u)^2), which is finite for every u in this form.
         return log_scale + 2 * (math.log(2) - choice - jax.nn.softplus(-2 * choice))
-

@@ -10,9 +10,9 @@ from recurrent_laplace.models.policies import AbstractPolicy
 class Experience(eqx.Module):
     """Trajectory of an agent in one task: observations, actions, rewards.
 
-    The memory takes in `observation`, `previous_action` (-1 or NaN at first) and `previous_reward`. `value` is
-    that at the mean of the belief. `belief` is the belief acted on, if kept. Both have one entry more, for the
-    input after the last step. `choice` is what the policy chose before it was squashed or clipped to a
+    The memory takes in `observation`, `previous_action` (-1 or NaN at first) and `previous_reward`. `value`
+    is that at the mean of the belief. `belief` is the belief acted on, if kept. Both have one entry more, for
+    the input after the last step. `choice` is what the policy chose before it was squashed or clipped to a
     continuous `action`. `policy` is the distribution that acted, if kept.
     """
 
@@ -31,5 +31,5 @@ class Experience(eqx.Module):
 
     @property
     def chosen(self) -> Array:
-        """Argument of `log_prob` of a policy: the choices of continuous actions, discrete actions themselves."""
+        """Argument of a policy's `log_prob`: choices of continuous actions, discrete actions themselves."""
         return self.action if self.choice is None else self.choice
