@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.gaussians import SpectralGaussian as SpectralGaussian
     from recurrent_laplace.gaussians import cayley_basis as cayley_basis
     from recurrent_laplace.learning import PPO as PPO
+    from recurrent_laplace.learning import VMPO as VMPO
     from recurrent_laplace.learning import AbstractObjective as AbstractObjective
     from recurrent_laplace.learning import Config as Config
     from recurrent_laplace.learning import LearningConfig as LearningConfig
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.posterior import predict_mixture as predict_mixture
     from recurrent_laplace.scoring import Calibration as Calibration
     from recurrent_laplace.scoring import calibrate as calibrate
+    from recurrent_laplace.tasks import LQG as LQG
     from recurrent_laplace.tasks import AbstractBandit as AbstractBandit
     from recurrent_laplace.tasks import AbstractControlTask as AbstractControlTask
     from recurrent_laplace.tasks import AbstractRegressionTask as AbstractRegressionTask
@@ -124,9 +126,10 @@ _NAMES = {
     "Categorical ConjugateConfig Discrete GaussianMixture GaussianPolicy LaplaceConfig PointConfig "
     "PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
-    "Vocabulary BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Shift Step "
+    "Vocabulary BetaBandit DirichletBandit Gridworld LQG PiecewiseCoin Regression Shift Step "
     "TaskSupport TwoArmBandit make_task register_support register_task",
-    "learning": "PPO AbstractObjective Config LearningConfig Train TrainState make_train register_objective",
+    "learning": "PPO VMPO AbstractObjective Config LearningConfig Train TrainState make_train "
+    "register_objective",
     "scoring": "Calibration calibrate",
     "evaluation": "EvaluationConfig evaluate",
     "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose export "

@@ -61,7 +61,9 @@ def task_program(task):
     def play(key):
         problem, tested = task.sample(key), task.sample(key, test=True)
         state, observation = task.reset(problem, key)
-        action = jax.numpy.zeros((), int if isinstance(task, rl.AbstractControlTask) else float)
+        action = jax.numpy.zeros(())
+        if isinstance(task, rl.AbstractControlTask):
+            action = task.action_space.sample(KEY)
         state, step = task.step(problem, state, action, key)
         pairs = task.pairs(problem, key, 3) if isinstance(task, rl.AbstractRegressionTask) else None
         return problem, tested, observation, step, task.step(problem, state, action, key), pairs
@@ -320,6 +322,12 @@ BAD = {
     rl.BetaBandit: {"arms": 0, "successes": 0.0, "failures": 0.0},
     rl.TwoArmBandit: {"alpha": 0.0},
     rl.PiecewiseCoin: {"hazard": 1.5, "heads": 0.0, "tails": 0.0},
+    rl.LQG: {
+        "persistence": 1.5,
+        "disturbance_stddev": 0.0,
+        "process_stddev": 0.0,
+        "observation_stddev": 0.0,
+    },
 }
 YES_OR_NO = {rl.AgentConfig: {"layer_norm", "reward_model"}, rl.LearningConfig: {"lookup", "objective"}}
 """Keys without a bad value, or with one that only a whole configuration can refuse."""

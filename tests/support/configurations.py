@@ -9,6 +9,12 @@ OTHER_VALUES = {
     rl.BetaBandit: {"arms": 3, "successes": 2.0, "failures": 2.0},
     rl.TwoArmBandit: {"alpha": 2.0},
     rl.PiecewiseCoin: {"hazard": 0.1, "heads": 2.0, "tails": 3.0},
+    rl.LQG: {
+        "persistence": 0.9,
+        "disturbance_stddev": 2.0,
+        "process_stddev": 0.2,
+        "observation_stddev": 1.0,
+    },
     rl.AgentConfig: {
         "cell": "gru",
         "hidden_size": 7,

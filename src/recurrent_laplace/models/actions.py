@@ -18,7 +18,13 @@ from recurrent_laplace.posterior import Predictor
 
 @dataclasses.dataclass(frozen=True)
 class AbstractActionSpace(abc.ABC):
-    """Interface of an action space: `Discrete` or `Box`."""
+    """Interface of an action space: `rl.Discrete` or `rl.Box`.
+
+    ```python
+    space = rl.TwoArmBandit().action_space
+    space.encode(space.sample(jax.random.key(0)), float)  # one-hot
+    ```
+    """
 
     @property
     @abc.abstractmethod

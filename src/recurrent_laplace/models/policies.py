@@ -38,6 +38,11 @@ class AbstractPolicy(eqx.Module):
 
     A policy chooses; what the environment receives is `family.action(choice)`, after squashing and clipping.
     Actions are the choices themselves if they are discrete.
+
+    ```python
+    policy = rl.Categorical(jnp.zeros(4))
+    policy.log_prob(policy.mode())  # -log(4)
+    ```
     """
 
     has_kl: ClassVar[bool]
@@ -161,6 +166,14 @@ class GaussianMixture(AbstractPolicy):
 
     The log-density is exact. The entropy has no closed form: it is the mean of the negative log-density at
     the same `ENTROPY_POINTS` normal points of each component every time.
+
+    **Arguments:** `components`, an `rl.GaussianPolicy` of shapes `(*leading, S, A)`.
+
+    ```python
+    family = rl.Box(low=(-2.0,), high=(2.0,)).family(rl.AgentConfig())
+    mixture = rl.GaussianMixture(rl.GaussianPolicy(jnp.array([[-1.0], [1.0]]), jnp.zeros((2, 1)), family))
+    mixture.log_prob(jnp.zeros(1))
+    ```
     """
 
     components: GaussianPolicy

@@ -80,8 +80,9 @@ def _check_box(box: models.Box) -> None:
 
 
 def _check_gaussian_family(family: policies.GaussianFamily) -> None:
-    if not isinstance(family.space, models.Box):
-        raise ValueError("a GaussianFamily must have a Box")
+    flags = (family.squashed, family.state_dependent)
+    if not isinstance(family.space, models.Box) or not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError("a GaussianFamily must have a Box and two booleans")
     if family.squashed and not family.space.is_bounded:
         raise ValueError("a squashed GaussianFamily must have a bounded Box")
 
