@@ -133,7 +133,7 @@ class Baselines:
 def ensemble_scores(members: Sequence[Agent], played: RolloutTrace) -> Scores:
     """Disagreement of an ensemble of networks on the same history."""
     values, policies = zip(*(_outputs(member, played.experience) for member in members), strict=True)
-    disagreement = _disagreement if members[0].actions else _continuous_disagreement
+    disagreement = _disagreement if members[0].actions else continuous_disagreement
     return {
         "ensemble: stddev of the value": np.std(np.asarray(values, float), axis=0),
         "ensemble: disagreement of the policy": disagreement(policies),
@@ -147,7 +147,7 @@ def _disagreement(policies: Sequence[Categorical]) -> Float[np.ndarray, "E T"]:
     return np.sum(np.exp(log_probs) * (log_probs - average), axis=-1).mean(axis=0)
 
 
-def _continuous_disagreement(policies: Sequence[GaussianPolicy]) -> Float[np.ndarray, "E T"]:
+def continuous_disagreement(policies: Sequence[GaussianPolicy]) -> Float[np.ndarray, "E T"]:
     """Mean KL of Gaussian policies from the Gaussian with the moments of their mixture."""
     means = np.stack([np.asarray(each.mean, float) for each in policies])
     log_stddevs = np.stack([np.asarray(each.log_stddev, float) for each in policies])
