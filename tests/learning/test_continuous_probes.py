@@ -24,7 +24,7 @@ LEARNING = rl.LearningConfig(
     batch=32,
     learning_rate=1e-2,
     final_learning_rate=1e-3,
-    entropy_weight=0.1,
+    entropy_weight=0.3,
     acting_samples=2,
 )
 SQUASHED = dataclasses.replace(AGENT, action_distribution="tanh_gaussian", action_stddev="state")
@@ -84,7 +84,7 @@ def test_spread_of_the_policy_is_that_of_the_entropy_bonus():
     stddev = 2 * np.exp(experience.policy.log_stddev)
     expected = np.sqrt(LEARNING.entropy_weight / 2)
     np.testing.assert_allclose(stddev, expected, rtol=0.15)
-    np.testing.assert_allclose(experience.value, -(expected**2), atol=0.02)
+    np.testing.assert_allclose(experience.value, -(expected**2), atol=0.04)
 
 
 @each_learner

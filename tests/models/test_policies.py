@@ -191,6 +191,7 @@ def test_options_that_an_action_space_does_not_support():
 def agent_of(actions=BOX, **options):
     config = rl.AgentConfig(**SMALL, **options)
     shape = {"observation_size": 2, "actions": actions, "policy_input": "belief_and_observation"}
+    shape["targets"] = {"reward": rl.GaussianLikelihood(jnp.zeros(1))}
     return rl.Agent.init(config, rl.LaplaceConfig(covariance="diagonal"), **shape, key=KEY)
 
 
