@@ -238,6 +238,5 @@ def test_discrete_agents_stay_as_they_were():
     assert agent.family == CategoricalFamily(rl.Discrete(3))
     logits = behaviour_of(agent).logits
     assert logits.shape == (3,)
-    with pytest.warns(DeprecationWarning, match=r"logits=\.\.\.\) is deprecated: use policy="):
-        same = rl.Behaviour(logits=logits, value=jnp.zeros(()))
-    np.testing.assert_array_equal(same.logits, logits)
+    same = rl.Behaviour(logits, jnp.zeros(()))  # as in version 0.1
+    np.testing.assert_array_equal(same.policy.logits, logits)

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.models.actions import AbstractActionSpace, Discrete, as_action_space
 from recurrent_laplace.models.config import PREDICTED, AgentConfig, PolicyInput
 from recurrent_laplace.models.initialization import flax_initialized
@@ -45,7 +44,6 @@ class Behaviour(eqx.Module):
     policy: AbstractPolicy
     value: Float[Array, "*lead"]
 
-    @renamed_argument("logits", "policy")
     def __init__(self, policy: AbstractPolicy | Float[Array, "*lead A"], value: Float[Array, "*lead"]):
         self.policy = policy if isinstance(policy, AbstractPolicy) else Categorical(policy)
         self.value = value
