@@ -9,6 +9,7 @@ import pytest
 from support.tasks import Aim
 
 import recurrent_laplace as rl
+from recurrent_laplace.cli.train import warn_of_inactive
 from recurrent_laplace.learning.beliefs import sample_belief
 from recurrent_laplace.learning.objectives.base import Schedule
 from recurrent_laplace.learning.objectives.vmpo import (
@@ -19,6 +20,7 @@ from recurrent_laplace.learning.objectives.vmpo import (
     log_weights,
     temperature_loss,
 )
+from recurrent_laplace.runs.config import Run
 
 KEY = jax.random.key(0)
 SMALL = rl.AgentConfig(
@@ -149,3 +151,8 @@ def test_what_v_mpo_does_not_support():
     inactive = config_of("discrete").inactive_learning
     assert {"clip", "entropy_weight", "final_entropy_weight"} <= set(inactive)
     assert "policy_kl_bound" in config_of("discrete", objective="ppo").inactive_learning
+
+
+def test_options_without_effect_are_named(capsys):
+    warn_of_inactive(Run(config=config_of("discrete", clip=0.3)), LEARNING)
+    assert capsys.readouterr().err == "note: --clip: no effect on objective 'vmpo'.\n"

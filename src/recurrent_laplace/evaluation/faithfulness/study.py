@@ -289,11 +289,12 @@ def _agent_from_exact(
 
 @eqx.filter_jit
 def _policy(agent: Agent, z: Array, context: Array | None) -> Array:
-    return jax.nn.softmax(agent.policy_head(z, context))
+    logits: Any = agent.policy_head(z, context)
+    return jax.nn.softmax(logits)
 
 
 @eqx.filter_jit
-def _policy_kl(agent: Agent, z: tuple[Array, Array], context: tuple[Array | None, Array | None]) -> Array:
+def _policy_kl(agent: Agent, z: tuple[Array, ...], context: tuple[Array | None, ...]) -> Array:
     """Mean KL of the policies of two states, in this order."""
     first, second = (agent.policy_head(*each) for each in zip(z, context, strict=True))
     kl = policy_kl

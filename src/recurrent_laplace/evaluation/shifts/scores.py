@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.chunks import map_chunks
 from recurrent_laplace.evaluation.play import RolloutTrace, replay_agent
-from recurrent_laplace.models import AbstractPolicy, Agent, Categorical, GaussianPolicy, Regressor
+from recurrent_laplace.models import Agent, Categorical, GaussianPolicy, Regressor
 from recurrent_laplace.monitoring.readings import Heads, Reading, read_sequence
 from recurrent_laplace.monitoring.signals import SIGNALS, WITH_REWARDS, larger, td_errors
 from recurrent_laplace.oracles import replay
@@ -157,10 +157,10 @@ def continuous_disagreement(policies: Sequence[GaussianPolicy]) -> Float[np.ndar
 
 
 @eqx.filter_jit
-def _outputs(agent: Agent, experience: Experience) -> tuple[Array, AbstractPolicy]:
+def _outputs(agent: Agent, experience: Experience) -> tuple[Array, Any]:
     """Value and policy of a network at its mean, along a replayed history."""
 
-    def act(experience: Experience) -> tuple[Array, AbstractPolicy]:
+    def act(experience: Experience) -> tuple[Array, Any]:
         trace = replay_agent(agent, experience)
         features = agent.posterior.memory.features(trace.hidden)
         behaviour = agent.behave(features[None], trace.context)
