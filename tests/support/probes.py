@@ -184,8 +184,6 @@ class ContinuousProbe(rl.AbstractControlTask):
     first: jax.Array
     seen: jax.Array
     target: jax.Array
-    pays: jax.Array
-    """Does the action in this state cost anything?"""
     ends: jax.Array
     then: jax.Array
     hidden_stddev: jax.Array
@@ -215,7 +213,7 @@ class ContinuousProbe(rl.AbstractControlTask):
     def step(self, problem, state, action, key):
         key_first, key_noise = jax.random.split(key)
         _, hidden = problem
-        cost = self.pays[state] * (action[0] - self.target[state] - hidden) ** 2
+        cost = (action[0] - self.target[state] - hidden) ** 2
         then = self.then[state]
         then = jnp.where(then == AFRESH, jax.random.choice(key_first, self.first), then)
         return then, rl.Step(
@@ -232,7 +230,7 @@ class ContinuousProbe(rl.AbstractControlTask):
 
 
 def continuous_probe(
-    *, first, seen, target, then, pays=True, ends=True, hidden_stddev=0.0, noise_stddev=0.0
+    *, first, seen, target, then, ends=True, hidden_stddev=0.0, noise_stddev=0.0
 ) -> ContinuousProbe:
     """Rows of the states there are, one value standing for all; the rest is padding."""
 
@@ -245,7 +243,6 @@ def continuous_probe(
         first=jnp.array((first * 2)[:2]),
         seen=row(seen, int),
         target=row(target, float),
-        pays=row(pays, float),
         ends=row(ends, bool),
         then=row(then, int),
         hidden_stddev=jnp.asarray(hidden_stddev),
@@ -264,12 +261,14 @@ def target_by_observation(actions: tuple[float, float]) -> ContinuousProbe:
 
 
 def target_by_memory(actions: tuple[float, float]) -> ContinuousProbe:
-    """A cue; a step on which nothing is seen; another, whose best action is that of the cue."""
+    """A cue; a step on which nothing is seen; another, whose best action is that of the cue.
+
+    All actions cost something: where they did not, the entropy bonus would widen the policy up to the bounds.
+    """
     return continuous_probe(
         first=[0, 1],
         seen=[0, 1, 2, 2, 2, 2],
         target=[0.0, 0.0, 0.0, 0.0, *actions],
-        pays=[False, False, False, False, True, True],
         then=[2, 3, 4, 5, AFRESH, AFRESH],
         ends=[False, False, False, False, True, True],
     )
