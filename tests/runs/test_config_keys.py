@@ -63,7 +63,7 @@ def task_program(task):
         state, observation = task.reset(problem, key)
         action = jax.numpy.zeros(())
         if isinstance(task, rl.AbstractControlTask):
-            action = task.action_space.sample(KEY)
+            action = task.action_space.sample(key)
         state, step = task.step(problem, state, action, key)
         pairs = task.pairs(problem, key, 3) if isinstance(task, rl.AbstractRegressionTask) else None
         return problem, tested, observation, step, task.step(problem, state, action, key), pairs
