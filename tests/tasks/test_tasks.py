@@ -487,7 +487,7 @@ def test_mean_best_return_of_the_paper():
 # By name
 
 # Every parameter has a bad value in tests/runs/test_config_keys.py.
-NAMES = "'bandit', 'beta_bandit', 'two_arm_bandit', 'coin', 'gridworld', 'regression'"
+NAMES = "'bandit', 'beta_bandit', 'two_arm_bandit', 'coin', 'gridworld', 'lqg', 'regression'"
 BAD = [
     ("bandits", {}, f"task must be one of {NAMES} (did you mean 'bandit'?); got 'bandits'."),
     (
