@@ -39,9 +39,10 @@ TARGET, TARGETS, HIDDEN, NOISE = 0.7, (-1.0, 1.0), 0.5, 0.5
 PROBES = {
     "target": probes.target(TARGET),
     "target-by-observation": probes.target_by_observation(TARGETS),
-    "target-by-memory": probes.target_by_memory(TARGETS),
+    "target-by-memory": probes.target_by_memory(TARGETS, always_pays=True),
     "target-by-belief": probes.target_by_belief(HIDDEN, NOISE),
 }
+WITHOUT_BONUS = {"target-by-memory": probes.target_by_memory(TARGETS, always_pays=False)}
 
 # The first of each learner compiles all of its probes in one program.
 each_learner = pytest.mark.parametrize(
@@ -66,7 +67,8 @@ def learned(learner):
         problems = jax.vmap(world.sample)(jax.random.split(key_problems, TESTED))
         return jax.vmap(act)(problems, jax.random.split(key_act, TESTED))
 
-    worlds = jax.tree.map(lambda *tables: jnp.stack(tables), *PROBES.values())
+    own = PROBES | (WITHOUT_BONUS if learning.objective == "vmpo" else {})
+    worlds = jax.tree.map(lambda *tables: jnp.stack(tables), *own.values())
     keys = jax.random.split(jax.random.key(0), len(PROBES))
     experience = jax.tree.map(np.asarray, compiled(jax.vmap(learn_and_act))(worlds, keys))
     return {name: jax.tree.map(lambda leaf, i=i: leaf[i], experience) for i, name in enumerate(PROBES)}

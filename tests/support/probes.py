@@ -184,6 +184,8 @@ class ContinuousProbe(rl.AbstractControlTask):
     first: jax.Array
     seen: jax.Array
     target: jax.Array
+    pays: jax.Array
+    """Does the action in this state cost anything?"""
     ends: jax.Array
     then: jax.Array
     hidden_stddev: jax.Array
@@ -213,7 +215,7 @@ class ContinuousProbe(rl.AbstractControlTask):
     def step(self, problem, state, action, key):
         key_first, key_noise = jax.random.split(key)
         _, hidden = problem
-        cost = (action[0] - self.target[state] - hidden) ** 2
+        cost = self.pays[state] * (action[0] - self.target[state] - hidden) ** 2
         then = self.then[state]
         then = jnp.where(then == AFRESH, jax.random.choice(key_first, self.first), then)
         return then, rl.Step(
@@ -230,7 +232,7 @@ class ContinuousProbe(rl.AbstractControlTask):
 
 
 def continuous_probe(
-    *, first, seen, target, then, ends=True, hidden_stddev=0.0, noise_stddev=0.0
+    *, first, seen, target, then, pays=True, ends=True, hidden_stddev=0.0, noise_stddev=0.0
 ) -> ContinuousProbe:
     """Rows of the states there are, one value standing for all; the rest is padding."""
 
@@ -243,6 +245,7 @@ def continuous_probe(
         first=jnp.array((first * 2)[:2]),
         seen=row(seen, int),
         target=row(target, float),
+        pays=row(pays, float),
         ends=row(ends, bool),
         then=row(then, int),
         hidden_stddev=jnp.asarray(hidden_stddev),
@@ -260,15 +263,17 @@ def target_by_observation(actions: tuple[float, float]) -> ContinuousProbe:
     return continuous_probe(first=[0, 1], seen=[0, 1], target=list(actions), then=AFRESH)
 
 
-def target_by_memory(actions: tuple[float, float]) -> ContinuousProbe:
+def target_by_memory(actions: tuple[float, float], *, always_pays: bool) -> ContinuousProbe:
     """A cue; a step on which nothing is seen; another, whose best action is that of the cue.
 
-    All actions cost something: where they did not, the entropy bonus would widen the policy up to the bounds.
+    If `always_pays`, the other actions are to be 0. Without that, an entropy bonus widens the policy to the
+    bounds; with it, a policy without the bonus narrows before the cue is of use.
     """
     return continuous_probe(
         first=[0, 1],
         seen=[0, 1, 2, 2, 2, 2],
         target=[0.0, 0.0, 0.0, 0.0, *actions],
+        pays=[always_pays] * 4 + [True, True],
         then=[2, 3, 4, 5, AFRESH, AFRESH],
         ends=[False, False, False, False, True, True],
     )
