@@ -38,8 +38,8 @@ class TwoDoors(rl.AbstractControlTask):
         check_number("reliability", self.reliability, least=0.5, most=1)
 
     @property
-    def actions(self) -> int:
-        return 2
+    def action_space(self) -> rl.Discrete:
+        return rl.Discrete(2)
 
     @property
     def observation_size(self) -> int:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.gaussians import SpectralGaussian as SpectralGaussian
     from recurrent_laplace.gaussians import cayley_basis as cayley_basis
     from recurrent_laplace.learning import PPO as PPO
+    from recurrent_laplace.learning import VMPO as VMPO
     from recurrent_laplace.learning import AbstractObjective as AbstractObjective
     from recurrent_laplace.learning import Config as Config
     from recurrent_laplace.learning import LearningConfig as LearningConfig
@@ -35,11 +36,18 @@ if TYPE_CHECKING:
     from recurrent_laplace.learning import TrainState as TrainState
     from recurrent_laplace.learning import make_train as make_train
     from recurrent_laplace.learning import register_objective as register_objective
+    from recurrent_laplace.models import AbstractActionSpace as AbstractActionSpace
+    from recurrent_laplace.models import AbstractPolicy as AbstractPolicy
     from recurrent_laplace.models import AbstractPosteriorConfig as AbstractPosteriorConfig
     from recurrent_laplace.models import Agent as Agent
     from recurrent_laplace.models import AgentConfig as AgentConfig
     from recurrent_laplace.models import Behaviour as Behaviour
+    from recurrent_laplace.models import Box as Box
+    from recurrent_laplace.models import Categorical as Categorical
     from recurrent_laplace.models import ConjugateConfig as ConjugateConfig
+    from recurrent_laplace.models import Discrete as Discrete
+    from recurrent_laplace.models import GaussianMixture as GaussianMixture
+    from recurrent_laplace.models import GaussianPolicy as GaussianPolicy
     from recurrent_laplace.models import LaplaceConfig as LaplaceConfig
     from recurrent_laplace.models import PointConfig as PointConfig
     from recurrent_laplace.models import PosteriorConfig as PosteriorConfig
@@ -85,6 +93,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.posterior import predict_mixture as predict_mixture
     from recurrent_laplace.scoring import Calibration as Calibration
     from recurrent_laplace.scoring import calibrate as calibrate
+    from recurrent_laplace.tasks import LQG as LQG
     from recurrent_laplace.tasks import AbstractBandit as AbstractBandit
     from recurrent_laplace.tasks import AbstractControlTask as AbstractControlTask
     from recurrent_laplace.tasks import AbstractRegressionTask as AbstractRegressionTask
@@ -113,12 +122,14 @@ _NAMES = {
     "CategoricalLikelihood ConjugatePosterior Cost GaussianLikelihood Inference Info JointLikelihood "
     "LaplacePosterior LikelihoodPosterior Linearized Mixture PointPosterior Predictive Predictor "
     "VariationalPosterior predict_average predict_linearized predict_mixture",
-    "models": "AbstractPosteriorConfig Agent AgentConfig Behaviour ConjugateConfig LaplaceConfig "
-    "PointConfig PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
+    "models": "AbstractActionSpace AbstractPolicy AbstractPosteriorConfig Agent AgentConfig Behaviour Box "
+    "Categorical ConjugateConfig Discrete GaussianMixture GaussianPolicy LaplaceConfig PointConfig "
+    "PosteriorConfig Prediction Regressor VariationalConfig register_posterior with_posterior",
     "tasks": "AbstractBandit AbstractControlTask AbstractRegressionTask AbstractTask "
-    "Vocabulary BetaBandit DirichletBandit Gridworld PiecewiseCoin Regression Shift Step "
+    "Vocabulary BetaBandit DirichletBandit Gridworld LQG PiecewiseCoin Regression Shift Step "
     "TaskSupport TwoArmBandit make_task register_support register_task",
-    "learning": "PPO AbstractObjective Config LearningConfig Train TrainState make_train register_objective",
+    "learning": "PPO VMPO AbstractObjective Config LearningConfig Train TrainState make_train "
+    "register_objective",
     "scoring": "Calibration calibrate",
     "evaluation": "EvaluationConfig evaluate",
     "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose export "

@@ -22,7 +22,7 @@ from recurrent_laplace.benchmarks.reference import Reference
 from recurrent_laplace.benchmarks.training import Training, variant_config
 from recurrent_laplace.benchmarks.update import run as run_update
 from recurrent_laplace.benchmarks.update import title as update_title
-from recurrent_laplace.benchmarks.variants import EVALUATED, METHODS, OPERATIONS, SCALED, VARIANTS
+from recurrent_laplace.benchmarks.variants import EVALUATED, LEARNERS, METHODS, OPERATIONS, SCALED, VARIANTS
 from recurrent_laplace.cells import LSTM, Memory
 from recurrent_laplace.learning import make_train
 
@@ -189,7 +189,7 @@ TINY = ("--preset", "smoke", "--batch", 2, "--steps", 2, "--repeats", 1)
 @pytest.mark.slow
 def test_update_has_a_row_for_each_method_and_the_rate(bench):
     rows, printed = bench("update", *TINY, "--product-size", 64)
-    assert [row["name"] for row in rows] == [*METHODS, "rnn-rate"]
+    assert [row["name"] for row in rows] == [*METHODS, *LEARNERS, "rnn-rate"]
     *methods, rate = rows
     for row in methods:
         assert row["reference_ms"] == rows[0]["ours_ms"]

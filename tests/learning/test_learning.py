@@ -545,7 +545,9 @@ def test_first_input_has_no_action_and_no_reward_and_later_ones_those_before(pos
     # Also across the ends of episodes.
     np.testing.assert_array_equal(record.previous_action[:, 1:], record.action[:, :-1])
     np.testing.assert_array_equal(record.previous_reward[:, 1:], record.reward[:, :-1])
-    assert {leaf.shape[1] for name, leaf in vars(record).items() if name not in ("value", "belief")} == {LONG}
+    # The choices of continuous actions, the distributions and the beliefs are not kept.
+    others = ("value", "belief", "choice", "policy")
+    assert {leaf.shape[1] for name, leaf in vars(record).items() if name not in others} == {LONG}
     assert record.value.shape[1] == LONG + 1
 
 

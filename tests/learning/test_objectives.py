@@ -55,7 +55,9 @@ def test_an_objective_from_outside(objectives):
 
 
 def test_mistakes(objectives):
-    with pytest.raises(ValueError, match=r"one of 'ppo', 'regression' \(did you mean 'ppo'\?\); got 'ppo2'"):
+    with pytest.raises(
+        ValueError, match=r"one of 'ppo', 'regression', 'vmpo' \(did you mean 'ppo'\?\); got 'ppo2'"
+    ):
         rl.make_train(named("ppo2"))
     with pytest.raises(ValueError, match="'regression' learns regression tasks; 'two_arm_bandit' is none"):
         rl.make_train(named("regression"))

@@ -49,10 +49,12 @@ PROBES = {
 FOR_ALL_POSTERIORS = ("reward-by-action", "needs-belief")
 
 each_posterior = pytest.mark.parametrize("posterior", POSTERIORS)
+each_learner = pytest.mark.parametrize("learner", ["ppo", "vmpo"])
+PASSES = {"ppo": 1, "vmpo": 2}
 
 
 @functools.cache
-def learned(posterior):
+def learned(posterior, learner="ppo"):
     """What an agent does in each probe after training in it: greedily, in problems it has not met.
 
     The tables are data: all probes are one program.
@@ -61,7 +63,8 @@ def learned(posterior):
 
     def learn_and_act(world, key):
         key_train, key_problems, key_act = jax.random.split(key, 3)
-        learning = dataclasses.replace(LEARNING, beta=BETAS.get(posterior, LEARNING.beta))
+        beta = BETAS.get(posterior, LEARNING.beta)
+        learning = dataclasses.replace(LEARNING, beta=beta, objective=learner, epochs=PASSES[learner])
         config = rl.Config(task=world, agent=AGENT, posterior=POSTERIORS[posterior], learning=learning)
         state, _ = rl.make_train(config)(key_train)
 
@@ -121,8 +124,9 @@ def test_the_action_that_pays_is_chosen(posterior):
     assert_learned(experience.value, 1.0)
 
 
-def test_a_cue_is_remembered():
-    experience = learned("point")["needs-memory"]
+@each_learner
+def test_a_cue_is_remembered(learner):
+    experience = learned("point", learner)["needs-memory"]
     cue = experience.observation[:, ::3].argmax(axis=-1)
     assert set(np.unique(cue)) == {0, 1}
     np.testing.assert_array_equal(experience.action[:, 2::3], cue)
@@ -157,7 +161,17 @@ def fewest_wrong_pulls(steps, chance):
 )
 def test_what_was_paid_is_turned_into_a_belief(posterior):
     """No more wrong pulls than the best agent makes; a forgetful one has every second wrong."""
-    experience = learned(posterior)["needs-belief"]
+    assert_no_more_wrong_pulls(learned(posterior)["needs-belief"])
+
+
+def test_v_mpo_turns_it_into_a_belief_too():
+    experience = learned("point", "vmpo")
+    assert_no_more_wrong_pulls(experience["needs-belief"])
+    assert np.all(experience["reward-by-action"].action == 1)
+    assert_learned(experience["reward-by-action"].value, 1.0)
+
+
+def assert_no_more_wrong_pulls(experience):
     wrong = np.sum(experience.regret > 0, axis=-1)
     best = fewest_wrong_pulls(LEARNING.steps, CHANCE)
     assert best < 0.4 * LEARNING.steps / 2

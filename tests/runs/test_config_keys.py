@@ -15,6 +15,7 @@ import pytest
 from jax.interpreters import partial_eval
 from support.configurations import FIELDS, OTHER_VALUES
 from support.objectives import Doubled
+from support.tasks import Aim
 
 import recurrent_laplace as rl
 from recurrent_laplace.learning.objectives.registry import OBJECTIVES
@@ -66,7 +67,9 @@ def task_program(task):
     def play(key):
         problem, tested = task.sample(key), task.sample(key, test=True)
         state, observation = task.reset(problem, key)
-        action = jax.numpy.zeros((), int if isinstance(task, rl.AbstractControlTask) else float)
+        action = jax.numpy.zeros(())
+        if isinstance(task, rl.AbstractControlTask):
+            action = task.action_space.sample(key)
         state, step = task.step(problem, state, action, key)
         pairs = task.pairs(problem, key, 3) if isinstance(task, rl.AbstractRegressionTask) else None
         return problem, tested, observation, step, task.step(problem, state, action, key), pairs
@@ -84,6 +87,7 @@ FEW = rl.LearningConfig(updates=10, steps=3, batch=4)
 LAPLACE = rl.LaplaceConfig()
 REGRESSION = rl.Config(task=rl.Regression(), agent=SMALL, posterior=LAPLACE, learning=FEW)
 CONTROL = rl.Config(task=rl.Gridworld(size=2), agent=SMALL, posterior=LAPLACE, learning=FEW)
+CONTINUOUS = dataclasses.replace(CONTROL, task=Aim())
 
 
 def changed(base, **keys):
@@ -115,6 +119,9 @@ CONTROL_ALONE = {
 }
 CONTROL_ALONE |= {"policy_weight", "value_weight", "reward_weight", "entropy_weight", "final_entropy_weight"}
 CONTROL_ALONE |= {"policy_input", "reward_model", "predict", "observation_weight"}
+VMPO_ALONE = {"temperature_bound", "policy_kl_bound", "policy_stddev_kl_bound", "dual_learning_rate"}
+CONTINUOUS_ALONE = {"action_distribution", "action_stddev", "policy_stddev_kl_bound"}
+CONTROL_ALONE |= VMPO_ALONE | CONTINUOUS_ALONE
 """Keys without a meaning in a regression."""
 # Where the other value is that of `SMALL`, or of the objective that there is anyway.
 INSTEAD = {"layer_norm": True, "objective": "doubled"}
@@ -125,12 +132,14 @@ OTHERS = {
     "lookup": {"embedding_sizes": (8,)},
     "reward_weight": {"reward_model": True},
     "observation_weight": {"predict": ("observation",)},
+    **{key: {"objective": "vmpo"} for key in VMPO_ALONE},
 }
 
 
 def case(key, value):
     """Key, configuration that it is changed in, new value, and what else both have."""
     base = CONTROL if key in CONTROL_ALONE | {"objective", "lookup"} else REGRESSION
+    base = CONTINUOUS if key in CONTINUOUS_ALONE else base
     return key, base, INSTEAD.get(key, value), OTHERS.get(key, {})
 
 
@@ -219,6 +228,21 @@ WITHOUT_EFFECT = {
         {"reward_weight": 2.0, "observation_weight": 2.0},
     ),
     "updates without a schedule": (CONTROL, {}, {"updates": 20}),
+    "V-MPO in PPO": (CONTINUOUS, {}, {key: OTHER_VALUES[rl.LearningConfig][key] for key in VMPO_ALONE}),
+    "PPO in V-MPO": (
+        CONTROL,
+        {"objective": "vmpo"},
+        {"clip": 0.1, "entropy_weight": 0.5, "final_entropy_weight": 0.1},
+    ),
+    "continuous actions in a task without": (
+        CONTROL,
+        {"objective": "vmpo"},
+        {
+            key: OTHER_VALUES[kind][key]
+            for kind in KINDS
+            for key in CONTINUOUS_ALONE & OTHER_VALUES[kind].keys()
+        },
+    ),
     "policy input that the task has anyway": (CONTROL, {}, {"policy_input": "belief_and_observation"}),
 }
 
@@ -254,6 +278,8 @@ BAD = {
         "policy_input": "observation",
         "initialization": "zeros",
         "predict": ("rewards",),
+        "action_distribution": "beta",
+        "action_stddev": "zero",
     },
     rl.VariationalConfig: {"covariance": "full", "prior_stddev": 0.0},
     rl.LaplaceConfig: {
@@ -292,6 +318,10 @@ BAD = {
         "observation_weight": -1.0,
         "entropy_weight": -1.0,
         "final_entropy_weight": -1.0,
+        "temperature_bound": 0.0,
+        "policy_kl_bound": 0.0,
+        "policy_stddev_kl_bound": 0.0,
+        "dual_learning_rate": 0.0,
     },
     rl.Regression: {"terms": 0, "period": 0.0, "noise_stddev": -0.1, "inputs": "edges"},
     rl.DirichletBandit: {"arms": 0, "train_alpha": 0.0, "test_alpha": 0.0},
@@ -299,6 +329,12 @@ BAD = {
     rl.BetaBandit: {"arms": 0, "successes": 0.0, "failures": 0.0},
     rl.TwoArmBandit: {"alpha": 0.0},
     rl.PiecewiseCoin: {"hazard": 1.5, "heads": 0.0, "tails": 0.0},
+    rl.LQG: {
+        "persistence": 1.5,
+        "disturbance_stddev": 0.0,
+        "process_stddev": 0.0,
+        "observation_stddev": 0.0,
+    },
 }
 YES_OR_NO = {rl.AgentConfig: {"layer_norm", "reward_model"}, rl.LearningConfig: {"lookup", "objective"}}
 """Keys without a bad value, or with one that only a whole configuration can refuse."""

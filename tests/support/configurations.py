@@ -9,6 +9,12 @@ OTHER_VALUES = {
     rl.BetaBandit: {"arms": 3, "successes": 2.0, "failures": 2.0},
     rl.TwoArmBandit: {"alpha": 2.0},
     rl.PiecewiseCoin: {"hazard": 0.1, "heads": 2.0, "tails": 3.0},
+    rl.LQG: {
+        "persistence": 0.9,
+        "disturbance_stddev": 2.0,
+        "process_stddev": 0.2,
+        "observation_stddev": 1.0,
+    },
     rl.AgentConfig: {
         "cell": "gru",
         "hidden_size": 7,
@@ -20,6 +26,8 @@ OTHER_VALUES = {
         "reward_model": True,
         "predict": ("observation",),
         "initialization": "flax",
+        "action_distribution": "tanh_gaussian",
+        "action_stddev": "state",
     },
     rl.LaplaceConfig: {
         "covariance": "dense",
@@ -59,6 +67,10 @@ OTHER_VALUES = {
         "observation_weight": 0.25,
         "entropy_weight": 0.0,
         "final_entropy_weight": 0.01,
+        "temperature_bound": 0.2,
+        "policy_kl_bound": 0.02,
+        "policy_stddev_kl_bound": 0.002,
+        "dual_learning_rate": 0.1,
     },
 }
 FIELDS = [(kind, field) for kind, values in OTHER_VALUES.items() for field in values]

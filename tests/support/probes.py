@@ -169,3 +169,118 @@ class ConstantFunctions(rl.AbstractRegressionTask):
 
     def step(self, problem, state, action, key):
         raise NotImplementedError("learning needs pairs only")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContinuousProbe(rl.AbstractControlTask):
+    """A finite world whose action is a number: it costs its squared distance from a target.
+
+    The target is that of the state plus a hidden number, normal around 0, which is seen with noise.
+    """
+
+    name: ClassVar[str] = "continuous_probe"
+
+    first: jax.Array
+    seen: jax.Array
+    target: jax.Array
+    pays: jax.Array
+    """Does the action in this state cost anything?"""
+    ends: jax.Array
+    then: jax.Array
+    hidden_stddev: jax.Array
+    noise_stddev: jax.Array
+
+    def check(self) -> None:
+        assert self.seen.shape == (STATES,)
+
+    @property
+    def action_space(self) -> rl.Box:
+        return rl.Box(low=(-2.0,), high=(2.0,))
+
+    @property
+    def observation_size(self) -> int:
+        return OBSERVATIONS + 1
+
+    def sample(self, key, *, test=False):
+        del test
+        key_first, key_hidden = jax.random.split(key)
+        hidden = self.hidden_stddev * jax.random.normal(key_hidden)
+        return jax.random.choice(key_first, self.first), hidden
+
+    def reset(self, problem, key):
+        state, hidden = problem
+        return state, self._observe(state, hidden, key)
+
+    def step(self, problem, state, action, key):
+        key_first, key_noise = jax.random.split(key)
+        _, hidden = problem
+        cost = self.pays[state] * (action[0] - self.target[state] - hidden) ** 2
+        then = self.then[state]
+        then = jnp.where(then == AFRESH, jax.random.choice(key_first, self.first), then)
+        return then, rl.Step(
+            observation=self._observe(then, hidden, key_noise),
+            reward=-cost,
+            terminated=self.ends[state],
+            truncated=jnp.zeros((), bool),
+            regret=cost,
+        )
+
+    def _observe(self, state, hidden, key):
+        hint = hidden + self.noise_stddev * jax.random.normal(key)
+        return jnp.append(jax.nn.one_hot(self.seen[state], OBSERVATIONS), hint)
+
+
+def continuous_probe(
+    *, first, seen, target, then, pays=True, ends=True, hidden_stddev=0.0, noise_stddev=0.0
+) -> ContinuousProbe:
+    """Rows of the states there are, one value standing for all; the rest is padding."""
+
+    def row(values, dtype):
+        filled = np.zeros(STATES, dtype)
+        filled[: len(seen)] = values
+        return jnp.asarray(filled)
+
+    return ContinuousProbe(
+        first=jnp.array((first * 2)[:2]),
+        seen=row(seen, int),
+        target=row(target, float),
+        pays=row(pays, float),
+        ends=row(ends, bool),
+        then=row(then, int),
+        hidden_stddev=jnp.asarray(hidden_stddev),
+        noise_stddev=jnp.asarray(noise_stddev),
+    )
+
+
+def target(action: float) -> ContinuousProbe:
+    """One action is the best, everywhere."""
+    return continuous_probe(first=[0], seen=[0], target=action, then=0)
+
+
+def target_by_observation(actions: tuple[float, float]) -> ContinuousProbe:
+    """What is seen tells the best action."""
+    return continuous_probe(first=[0, 1], seen=[0, 1], target=list(actions), then=AFRESH)
+
+
+def target_by_memory(actions: tuple[float, float], *, always_pays: bool) -> ContinuousProbe:
+    """A cue; a step on which nothing is seen; another, whose best action is that of the cue.
+
+    If `always_pays`, the other actions are to be 0. Without that, an entropy bonus widens the policy to the
+    bounds; with it, a policy without the bonus narrows before the cue is of use.
+    """
+    return continuous_probe(
+        first=[0, 1],
+        seen=[0, 1, 2, 2, 2, 2],
+        target=[0.0, 0.0, 0.0, 0.0, *actions],
+        pays=[always_pays] * 4 + [True, True],
+        then=[2, 3, 4, 5, AFRESH, AFRESH],
+        ends=[False, False, False, False, True, True],
+    )
+
+
+def target_by_belief(hidden_stddev: float, noise_stddev: float) -> ContinuousProbe:
+    """The best action is the posterior mean of a number seen with noise at every step."""
+    return continuous_probe(
+        first=[0], seen=[0], target=0.0, then=0, hidden_stddev=hidden_stddev, noise_stddev=noise_stddev
+    )

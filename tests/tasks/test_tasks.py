@@ -65,6 +65,8 @@ def play(task, problem, keys):
     state, observation = task.reset(problem, keys[0])
     actions = jnp.linspace(-1, 1, len(keys))
     if isinstance(task, tasks.AbstractControlTask):
+        actions = jax.vmap(task.action_space.sample)(keys)
+    if isinstance(task, tasks.AbstractControlTask) and task.action_space.discrete_actions:
         actions = jnp.arange(len(keys)) % task.actions
     move = lambda state, given: task.step(problem, state, *given)
     state, steps = jax.lax.scan(move, state, (actions, keys))
@@ -485,7 +487,7 @@ def test_mean_best_return_of_the_paper():
 # By name
 
 # Every parameter has a bad value in tests/runs/test_config_keys.py.
-NAMES = "'bandit', 'beta_bandit', 'two_arm_bandit', 'coin', 'gridworld', 'regression'"
+NAMES = "'bandit', 'beta_bandit', 'two_arm_bandit', 'coin', 'gridworld', 'lqg', 'regression'"
 BAD = [
     ("bandits", {}, f"task must be one of {NAMES} (did you mean 'bandit'?); got 'bandits'."),
     (
@@ -578,14 +580,19 @@ def test_what_is_no_task_is_refused(task, sentence):
 
 
 def test_the_registry_was_restored():
-    assert set(TASKS) == {"regression", "bandit", "gridworld", "beta_bandit", "two_arm_bandit", "coin"}
+    assert set(TASKS) == {"regression", "bandit", "gridworld", "beta_bandit", "two_arm_bandit", "coin", "lqg"}
 
 
 # Targets of predictive heads
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, task in TASKS.items() if issubclass(task, tasks.AbstractControlTask)]
+    "name",
+    [
+        name
+        for name, task in TASKS.items()
+        if issubclass(task, tasks.AbstractControlTask) and task().vocabulary() is not None
+    ],
 )
 def test_targets_have_the_support_of_what_they_predict(name):
     """With equal chances, the probabilities of all that can be observed sum to one."""

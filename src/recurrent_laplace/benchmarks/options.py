@@ -5,7 +5,15 @@ import os
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from recurrent_laplace.benchmarks.variants import EVALUATED, METHODS, OPERATIONS, SCALED, VARIANTS, WINDOWED
+from recurrent_laplace.benchmarks.variants import (
+    EVALUATED,
+    LEARNERS,
+    METHODS,
+    OPERATIONS,
+    SCALED,
+    VARIANTS,
+    WINDOWED,
+)
 from recurrent_laplace.errors import check_choice, check_number, check_size
 
 Preset = Literal["smoke", "small", "laptop", "reproduction", "paper"]
@@ -74,14 +82,14 @@ class PosteriorBench(TurnsBench):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UpdateBench(TurnsBench):
-    """Time a training update on the gridworld, relative to the RNN's.
+    """Time a training update on the gridworld, relative to the RNN's; and of V-MPO, and of a continuous task.
 
     An update is rollout, loss, gradient and optimiser step, compiled as `train` compiles it for tasks with
     continuous observations. With `--tables`, inputs are looked up in a table, as `train` does on the
     gridworld.
     """
 
-    choices = tuple(METHODS)
+    choices = (*METHODS, *LEARNERS)
 
     only: tuple[str, ...] = choices
     """Methods to run; the RNN, which the others are compared with, always runs."""

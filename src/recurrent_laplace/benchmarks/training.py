@@ -15,14 +15,21 @@ from recurrent_laplace.machine.memory import require_memory
 from recurrent_laplace.runs.config import Run, config_from
 from recurrent_laplace.runs.estimate import estimate
 from recurrent_laplace.runs.presets import load_preset
-from recurrent_laplace.runs.toml import merge
+from recurrent_laplace.runs.toml import Tables, merge
 
 
-def variant_config(variant: Variant, preset: str, *, lookup: bool = True, **learning: float | None) -> Config:
+def variant_config(
+    variant: Variant,
+    preset: str,
+    *,
+    lookup: bool = True,
+    tables: Tables | None = None,
+    **learning: float | None,
+) -> Config:
     """The preset's configuration of a variant on the gridworld.
 
-    Values in `learning` that are not None replace the preset's. Without `lookup`, the input of every step is
-    embedded.
+    Values in `learning` that are not None replace the preset's, and `tables` both. Without `lookup`, the
+    input of every step is embedded.
     """
     config = config_from(
         merge(
@@ -31,6 +38,7 @@ def variant_config(variant: Variant, preset: str, *, lookup: bool = True, **lear
             {"posterior": dataclasses.asdict(variant)},
             {"learning": {name: value for name, value in learning.items() if value is not None}},
             {"learning": {"lookup": lookup}},
+            tables or {},
         )
     )
     config.check()

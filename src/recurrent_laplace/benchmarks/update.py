@@ -10,7 +10,7 @@ from recurrent_laplace.benchmarks.measure import compile_program, time_together
 from recurrent_laplace.benchmarks.options import UpdateBench
 from recurrent_laplace.benchmarks.rows import ProgressCallback, Row
 from recurrent_laplace.benchmarks.training import Training, require_training_memory, variant_config
-from recurrent_laplace.benchmarks.variants import METHODS
+from recurrent_laplace.benchmarks.variants import LEARNERS, METHODS
 from recurrent_laplace.learning import Config
 
 HEADINGS = ("method", "update, ms", "reference, ms", "ratio", "memory, MB")
@@ -24,7 +24,8 @@ def title(bench: UpdateBench) -> str:
         f"A training update, gridworld, preset {bench.preset}: B {learning.batch}, T {learning.steps}, "
         f"{_samples(learning.acting_samples)} in acting, {_samples(learning.training_samples)} in the loss, "
         f"KL of {learning.kl_fraction:.0%} of the tasks, float32, "
-        f"{'inputs looked up' if bench.tables else 'every input embedded'}. rnn-rate: the time of the RNN's "
+        f"{'inputs looked up' if bench.tables else 'every input embedded'}. rnn-vmpo: another learner; "
+        "rnn-lqg: a task with continuous actions, of the same sizes. rnn-rate: the time of the RNN's "
         "matrix products, counted in the traced program, at the rate of a "
         f"{bench.product_size} x {bench.product_size} product, as a fraction of the update."
     )
@@ -63,8 +64,9 @@ def run(bench: UpdateBench, progress: ProgressCallback) -> Iterator[Row]:
 
 def _config(bench: UpdateBench, name: str) -> Config:
     return variant_config(
-        METHODS[name],
+        METHODS["rnn" if name in LEARNERS else name],
         bench.preset,
+        tables=LEARNERS.get(name),
         batch=bench.batch,
         steps=bench.steps,
         acting_samples=bench.acting_samples,

@@ -33,6 +33,12 @@ METHODS = {
 }
 """Trained agents."""
 
+LEARNERS = {
+    "rnn-vmpo": {"learning": {"objective": "vmpo"}},
+    "rnn-lqg": {"task": {"name": "lqg"}},
+}
+"""Tables of RNNs of the same sizes with another learner, and in a task with continuous actions."""
+
 ALL_HISTORY = {"laplace-dense-all": Variant("laplace", "dense", "none", "all")}
 
 EVALUATED = METHODS | ALL_HISTORY

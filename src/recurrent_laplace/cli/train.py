@@ -51,10 +51,17 @@ class Train:
 def warn_of_inactive(run: Run, default: LearningConfig) -> None:
     """Name the options on the command line that have no effect on this run."""
     learning = run.config.learning
+    objective = run.config.objective
     changed = [n for n in run.config.inactive_learning if getattr(learning, n) != getattr(default, n)]
-    flags = [f"--{name.replace('_', '-')}" for name in (*changed, *run.unused)]
-    if flags:
-        print(f"note: {', '.join(flags)}: no effect on {run.config.posterior.label}.", file=sys.stderr)
+    of_objective = [name for name in changed if name in objective.inactive]
+    of_posterior = [name for name in (*changed, *run.unused) if name not in of_objective]
+    for names, what in (
+        (of_posterior, run.config.posterior.label),
+        (of_objective, f"objective {objective.name!r}"),
+    ):
+        flags = [f"--{name.replace('_', '-')}" for name in names]
+        if flags:
+            print(f"note: {', '.join(flags)}: no effect on {what}.", file=sys.stderr)
 
 
 def main(argv: list[str]) -> None:

@@ -87,8 +87,8 @@ def check_fit(model: Agent | Regressor, task: AbstractTask) -> None:
     if not isinstance(task, AbstractControlTask):
         raise ValueError(f"task {task.name!r} is a regression task; this agent was trained to act.")
     observed = model.observation_embedder.input_size
-    if (observed, model.actions) != (task.observation_size, task.actions):
+    if (observed, model.action_space) != (task.observation_size, task.action_space):
         raise ValueError(
-            f"task {task.name!r} has observations of size {task.observation_size} and {task.actions} "
-            f"actions; this agent was trained with {observed} and {model.actions}."
+            f"task {task.name!r} has observations of size {task.observation_size} and {task.action_space}; "
+            f"this agent was trained with {observed} and {model.action_space}."
         )

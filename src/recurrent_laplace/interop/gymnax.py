@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.interop._optional import optional
+from recurrent_laplace.models import Box, Discrete
 from recurrent_laplace.tasks import AbstractControlTask, Step
 
 with optional("gymnax", extra="gymnax"):
@@ -27,7 +29,7 @@ class GymnaxProblem(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class GymnaxTask(AbstractControlTask):
-    """Task of repeated episodes in an environment of gymnax 1.x with discrete actions.
+    """Task of repeated episodes in an environment of gymnax 1.x.
 
     A problem consists of what a reset samples (the arms of a bandit, the goal of a maze), and of the
     parameters, if they are sampled. With `start="same"` both stay for the whole task, as the goal does in
@@ -58,16 +60,22 @@ class GymnaxTask(AbstractControlTask):
                 f"got a {type(self.environment).__name__}."
             )
         sees, does = self._spaces
-        if not isinstance(does, spaces.Discrete):
-            raise ValueError(f"environment must have discrete actions; {self.environment.name} has {does}.")
+        if not isinstance(does, spaces.Box | spaces.Discrete) or len(does.shape) > 1:
+            raise ValueError(
+                f"environment must have discrete actions or vectors; {self.environment.name} has {does}."
+            )
         if not isinstance(sees, spaces.Box | spaces.Discrete):
             raise ValueError(
                 f"environment must show arrays or numbers; {self.environment.name} shows {sees}."
             )
 
     @property
-    def actions(self) -> int:
-        return self._spaces[1].n
+    def action_space(self) -> Discrete | Box:
+        does = self._spaces[1]
+        if isinstance(does, spaces.Discrete):
+            return Discrete(does.n)
+        low, high = (np.broadcast_to(bound, does.shape).reshape(-1) for bound in (does.low, does.high))
+        return Box(tuple(low.tolist()), tuple(high.tolist()))
 
     @property
     def observation_size(self) -> int:
@@ -89,8 +97,9 @@ class GymnaxTask(AbstractControlTask):
         return jax.tree.map(jnp.asarray, state), self._flat(observation)
 
     def step(self, problem: GymnaxProblem, state: Any, action: Array, key: Array) -> tuple[Any, Step]:
+        does = self._spaces[1]
         observation, new, reward, terminated, truncated, _ = self.environment.step(
-            key, state, action.astype(self._spaces[1].dtype), problem.params
+            key, state, jnp.reshape(action, does.shape).astype(does.dtype), problem.params
         )
         # gymnax may say both of one step; here the time limit counts only if nothing else ended it.
         terminated, truncated = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)

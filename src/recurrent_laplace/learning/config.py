@@ -44,7 +44,11 @@ class Config:
 
     @property
     def inactive_learning(self) -> tuple[str, ...]:
-        """Options of `learning` without effect, on a belief without a density or without training."""
+        """Options of `learning` without effect: in this objective, on its belief, or without training."""
+        return (*self._inactive_of_belief, *self.objective.inactive)
+
+    @property
+    def _inactive_of_belief(self) -> tuple[str, ...]:
         of_training = ("beta", "training_samples", "kl_fraction")
         if self.posterior.family is None:
             return (*of_training, "acting_samples")

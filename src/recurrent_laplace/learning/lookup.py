@@ -60,11 +60,11 @@ def with_lookup(agent: Agent, task: AbstractControlTask, enabled: bool) -> Agent
 def look_up(agent: Agent, vocabulary: Vocabulary) -> Agent:
     """Agent with look-ups of a vocabulary instead of embedders.
 
-    The agent is returned unchanged where look-ups do not pay: for a long vocabulary, or a memory of several
-    layers.
+    The agent is returned unchanged where look-ups do not pay: for a long vocabulary, a memory of several
+    layers, or continuous actions.
     """
     memory = agent.posterior.memory
-    if memory.below or not isinstance(memory.cell, AbstractGatedCell):
+    if memory.below or agent.actions == 0 or not isinstance(memory.cell, AbstractGatedCell):
         return agent
     embedders = (agent.observation_embedder, agent.action_embedder, agent.reward_embedder)
     # Before the first step there is no action, and the reward is zero.

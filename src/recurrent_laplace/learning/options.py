@@ -1,4 +1,4 @@
-"""Learning options: those of every objective, and those of recurrent PPO."""
+"""Learning options: those of every objective, of acting and control, and of V-MPO."""
 
 import dataclasses
 from typing import Literal
@@ -55,14 +55,14 @@ class SharedOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ControlOptions:
-    """Options of acting and of recurrent PPO; regression ignores them."""
+    """Options of acting and of recurrent actor-critics; regression ignores them."""
 
     lookup: bool = True
     """Embed each input of a task's vocabulary once per update, not at every step; equal up to rounding."""
     acting_samples: int = 10
     """Samples of the belief per step when acting, in training and evaluation; 0 acts on its mean."""
     acting_policy: Literal["average", "mixture"] = "average"
-    """Policy of several samples when acting: averaged logits, or averaged probabilities."""
+    """Policy of several samples when acting: averaged logits (or means and variances), or the mixture."""
     epochs: int = 1
     """Passes over each batch."""
     minibatches: int = 1
@@ -72,7 +72,7 @@ class ControlOptions:
     trace_decay: float = 0.9
     """Lambda of the generalised advantage estimate."""
     clip: float = 0.2
-    """Clipping range of the policy ratio around 1."""
+    """Clipping range of the policy ratio around 1 (PPO)."""
     policy_weight: float = 1.0
     """Weight of the policy loss."""
     value_weight: float = 1.0
@@ -82,9 +82,9 @@ class ControlOptions:
     observation_weight: float = 1.0
     """Weight of the negative log-likelihood of predicted observations, if the agent predicts them."""
     entropy_weight: float = 0.1
-    """Weight of the policy's entropy."""
+    """Weight of the policy's entropy (PPO)."""
     final_entropy_weight: float | None = None
-    """Final weight of the policy's entropy, annealed linearly; constant if unset."""
+    """Final weight of the policy's entropy, annealed linearly; constant if unset (PPO)."""
 
     @property
     def one_step(self) -> bool:
@@ -107,7 +107,26 @@ class ControlOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningConfig(ControlOptions, SharedOptions):
+class VMPOOptions:
+    """Options of V-MPO; other objectives ignore them."""
+
+    temperature_bound: float = 0.1
+    """Bound of the KL of the sample weights from equal ones, which sets the temperature (V-MPO)."""
+    policy_kl_bound: float = 0.01
+    """Bound of the KL of the new policy from the one that acted; of its means if continuous (V-MPO)."""
+    policy_stddev_kl_bound: float = 1e-3
+    """Bound of that part of the KL that is due to the standard deviations of continuous actions (V-MPO)."""
+    dual_learning_rate: float = 0.01
+    """Learning rate of the logarithms of the temperature and of the multipliers of the bounds (V-MPO)."""
+
+    def check(self) -> None:
+        """Refuse values that cannot be run."""
+        for name in ("temperature_bound", "policy_kl_bound", "policy_stddev_kl_bound", "dual_learning_rate"):
+            check_number(name, getattr(self, name), above=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningConfig(VMPOOptions, ControlOptions, SharedOptions):
     """Learning options of all objectives, in one flat section: `[learning]` in TOML.
 
     Each option is explained by its docstring, which is also the help text of its flag.
@@ -121,6 +140,7 @@ class LearningConfig(ControlOptions, SharedOptions):
         """Refuse values that cannot be run."""
         SharedOptions.check(self)
         ControlOptions.check(self)
+        VMPOOptions.check(self)
         if self.batch % self.minibatches:
             raise ValueError(
                 f"minibatches must divide the batch of {self.batch} tasks; got {self.minibatches}."

@@ -1,7 +1,5 @@
 """Rollouts of an agent in a task: experience."""
 
-from typing import Literal
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,6 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.learning.beliefs import sample_belief
 from recurrent_laplace.models import Agent, Behaviour
+from recurrent_laplace.models.policies import Averaging
 from recurrent_laplace.tasks import AbstractControlTask
 from recurrent_laplace.tasks.base import Problem
 from recurrent_laplace.tasks.experience import Experience
@@ -32,10 +31,11 @@ def rollout(
     *,
     steps: int,
     samples: int,
-    policy: Literal["average", "mixture"] = "average",
+    policy: Averaging = "average",
     greedy: bool = False,
     with_readings: bool = False,
     with_beliefs: bool = False,
+    with_policy: bool = False,
     resets: Bool[Array, " T"] | None = None,
     key: Array,
 ) -> tuple[Experience, Readings | None]:
@@ -54,9 +54,8 @@ def rollout(
     indices = jnp.arange(steps + 1)
     keys = jax.vmap(lambda index: jax.random.split(jax.random.fold_in(key_steps, index), 3))(indices)
     key_beliefs, key_actions, key_worlds = keys[:, 0], keys[:, 1], keys[:, 2]
-    gumbel_noise = jax.vmap(lambda key: jax.random.gumbel(key, (agent.actions,), posterior.memory.dtype))(
-        key_actions
-    )
+    family, dtype = agent.family, posterior.memory.dtype
+    action_noise = jax.vmap(lambda key: family.noise(key, dtype))(key_actions)
 
     def step(carry, inputs):
         world, belief_state, previous, observation, action, reward = carry
@@ -66,37 +65,40 @@ def rollout(
         belief_state, inference = posterior.infer_step(belief_state, x, reset)
         belief = inference.belief
         context = agent.head_context(embedded, inference.trace.hidden)
-        logits = agent.logits(sample_belief(belief, samples, key=key_belief), context, policy=policy)
-        # Gumbel-max: the argmax of noisy logits is a sample of the policy.
-        choice = jnp.argmax(logits if greedy else logits + noise)
+        chooser = agent.policy(sample_belief(belief, samples, key=key_belief), context, policy=policy)
+        choice = chooser.mode() if greedy else chooser.sample(noise)
+        executed = family.action(choice)
         statistics = None
         if previous is not None:
             statistics, previous = (belief.entropy(), belief.kl(previous)), belief
-        new_world, outcome = task.step(problem, world, choice, key_world)
-        record = (observation, action, reward, choice, outcome, logits, statistics)
+        new_world, outcome = task.step(problem, world, executed, key_world)
+        record = (observation, action, reward, executed, choice, outcome, chooser, statistics)
         kept = (belief.mean, context, belief if with_beliefs else None)
-        next_carry = (new_world, belief_state, previous, outcome.observation, choice, outcome.reward)
+        next_carry = (new_world, belief_state, previous, outcome.observation, executed, outcome.reward)
         return next_carry, (record, kept)
 
-    start = (world, belief_state, previous, observation, jnp.array(-1), jnp.zeros((), observation.dtype))
+    no_action, no_reward = agent.action_space.none(dtype), jnp.zeros((), observation.dtype)
+    start = (world, belief_state, previous, observation, no_action, no_reward)
     # One step more than is recorded: its value is the bootstrap, that of the input after the last step.
-    _, (record, kept) = jax.lax.scan(step, start, (indices, key_beliefs, gumbel_noise, key_worlds))
+    _, (record, kept) = jax.lax.scan(step, start, (indices, key_beliefs, action_noise, key_worlds))
     means, contexts, beliefs = kept
     values = agent.value_head(means, contexts)[:, 0]
     record = jax.tree.map(lambda leaf: leaf[:-1], record)
-    observation, previous_action, previous_reward, action, outcome, logits, statistics = record
-    behaviour = Behaviour(logits, values[:-1])
+    observation, previous_action, previous_reward, action, choice, outcome, chooser, statistics = record
+    behaviour = Behaviour(chooser, values[:-1])
     experience = Experience(
         observation=observation,
         previous_action=previous_action,
         previous_reward=previous_reward,
         action=action,
-        log_prob=behaviour.log_prob(action),
+        log_prob=behaviour.log_prob(choice),
         value=values,
         reward=outcome.reward,
         regret=outcome.regret,
         episode_end=outcome.terminated | outcome.truncated,
         belief=beliefs,
+        choice=None if family.space.discrete_actions else choice,
+        policy=chooser if with_policy else None,
     )
     if not with_readings:
         return experience, None

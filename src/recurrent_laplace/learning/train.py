@@ -58,6 +58,8 @@ class TrainState(eqx.Module):
     - `optimizer`: state of AdamW.
     - `key`: key of the run.
     - `update`: number of updates made.
+    - `variables`: variables that the objective trains beside the weights, such as the dual variables of
+      V-MPO; None for other objectives.
 
     ```python
     state = rl.make_train(rl.Config(task=rl.TwoArmBandit())).init(jax.random.key(0))
@@ -69,6 +71,7 @@ class TrainState(eqx.Module):
     optimizer: Any
     key: Array
     update: Int[Array, "..."]
+    variables: Any = None
 
 
 class Progress(eqx.Module):
@@ -205,10 +208,10 @@ class Train:
         schedule = Schedule(state.update, updates)
         batch = self.objective.gather(state.model, mesh=self._task_mesh, key=key_data)
         step = functools.partial(self._step, schedule)
-        model, optimizer, metrics, finite = self.objective.learn(
-            step, state.model, state.optimizer, batch, key=key_learn
+        model, optimizer, metrics, finite, variables = self.objective.learn(
+            step, state.model, state.optimizer, batch, variables=state.variables, key=key_learn
         )
-        state = TrainState(model, optimizer, state.key, state.update + 1)
+        state = TrainState(model, optimizer, state.key, state.update + 1, variables)
         return state, with_standard_error(metrics), finite
 
     def _init(self, key: Array) -> TrainState:
@@ -219,7 +222,8 @@ class Train:
 
     def _state_of(self, model: Model, key: Array) -> TrainState:
         optimizer = self.optimizer.init(model)  # pyright: ignore[reportArgumentType]
-        return TrainState(model, optimizer, key, jnp.full((), self.start, jnp.int32))
+        update = jnp.full((), self.start, jnp.int32)
+        return TrainState(model, optimizer, key, update, self.objective.init_variables())
 
     def _continue(self, state: TrainState, model: Model) -> TrainState:
         moments = dict(jax.tree.leaves_with_path(state.optimizer))
@@ -230,7 +234,9 @@ class Train:
 
         fresh = self._state_of(model, state.key)
         optimizer = jax.tree.map_with_path(inherited, fresh.optimizer)
-        return TrainState(model, optimizer, state.key, state.update)
+        same = jax.tree.structure(state.variables) == jax.tree.structure(fresh.variables)
+        variables = state.variables if same else fresh.variables
+        return TrainState(model, optimizer, state.key, state.update, variables)
 
     def _gradient(self, model: Model, batch: Batch, schedule: Schedule, *, key: Array) -> Any:
         """Loss and gradient of a batch, in chunks of tasks; each device of a mesh works on its shard."""

@@ -50,6 +50,12 @@ class AgentConfig:
     predict: tuple[Literal["reward", "observation"], ...] = ()
     """Targets of an auxiliary head that predicts them from the belief, the observation and the action,
     trained with the policy; the task says how they are distributed."""
+    action_distribution: Literal["gaussian", "tanh_gaussian"] = "gaussian"
+    """Policy of continuous actions: a Gaussian clipped at the bounds, whose entropy is exact, or one squashed
+    between them by tanh, whose entropy is computed by quadrature. That of a mixture is estimated."""
+    action_stddev: Literal["constant", "state"] = "constant"
+    """Standard deviation of continuous actions: learned and the same in all states, or an output of the
+    policy head."""
 
     def check(self) -> None:
         """Refuse invalid options."""
@@ -78,4 +84,6 @@ class AgentConfig:
             raise ValueError(
                 "reward_model must be false if predict has the reward, so that one head predicts it."
             )
+        check_choice("action_distribution", self.action_distribution, ("gaussian", "tanh_gaussian"))
+        check_choice("action_stddev", self.action_stddev, ("constant", "state"))
         check_choice("policy_input", self.policy_input, ("task", *typing.get_args(PolicyInput)))

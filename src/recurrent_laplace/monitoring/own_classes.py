@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from recurrent_laplace import cells, gaussians, models, posterior
 from recurrent_laplace.errors import check_choice, check_number, check_shape, check_size
-from recurrent_laplace.models import layers
+from recurrent_laplace.models import layers, policies
 from recurrent_laplace.monitoring.encoding import register_serializable
 from recurrent_laplace.monitoring.monitor import StreamState
 from recurrent_laplace.monitoring.readings import Heads
@@ -70,9 +70,32 @@ def _check_head(head: layers.Head) -> None:
 
 
 def _check_agent(agent: models.Agent) -> None:
-    check_size("actions", agent.actions)
-    if agent.action_embedder.input_size != agent.actions:
-        raise ValueError(f"an Agent of {agent.actions} actions must embed as many")
+    if agent.continuous is None:
+        check_size("actions", agent.actions)
+    elif agent.actions:
+        raise ValueError(f"an Agent of continuous actions must have actions=0, not {agent.actions}")
+    size = agent.action_space.size
+    if agent.action_embedder.input_size != size:
+        raise ValueError(f"an Agent of {size} actions must embed as many")
+
+
+def _check_box(box: models.Box) -> None:
+    models.Box(box.low, box.high)
+
+
+def _check_gaussian_family(family: policies.GaussianFamily) -> None:
+    flags = (family.squashed, family.state_dependent)
+    if not isinstance(family.space, models.Box) or not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError("a GaussianFamily must have a Box and two booleans")
+    if family.squashed and not family.space.is_bounded:
+        raise ValueError("a squashed GaussianFamily must have a bounded Box")
+
+
+def _check_gaussian_head(head: policies.GaussianHead) -> None:
+    rows = head.head.mlp.layers[-1].weight.shape[0]
+    _check_vector("log_stddev", head.log_stddev, rows)
+    if head.log_stddev is None and rows % 2:
+        raise ValueError("a GaussianHead without log_stddev must have two outputs for each action")
 
 
 def _check_memory(memory: cells.Memory) -> None:
@@ -129,6 +152,9 @@ for _name, _class, _check in (
     ("Head", layers.Head, _check_head),
     ("EmbeddedHead", layers.EmbeddedHead, None),
     ("ResidualHead", layers.ResidualHead, None),
+    ("Box", models.Box, _check_box),
+    ("GaussianFamily", policies.GaussianFamily, _check_gaussian_family),
+    ("GaussianHead", policies.GaussianHead, _check_gaussian_head),
     ("Agent", models.Agent, _check_agent),
     ("Regressor", models.Regressor, None),
     # The running state of a monitor.
@@ -174,11 +200,13 @@ def _update(module: posterior.AbstractPosterior, x: jax.Array) -> gaussians.Abst
 
 
 def _act(agent: models.Agent, observation: jax.Array) -> Any:
-    x, embedded = agent.embed(observation, jnp.zeros((), int), jnp.zeros((), observation.dtype))
+    no_action = agent.action_space.none(observation.dtype)
+    x, embedded = agent.embed(observation, no_action, jnp.zeros((), observation.dtype))
     belief = _update(agent.posterior, x)
     hidden = agent.posterior.memory.hidden(agent.posterior.memory.init())
     behaviour = agent.behave(belief.mean[None], agent.head_context(embedded, hidden))
-    check_shape("policy_head", behaviour.logits, (agent.actions,))
+    outputs = behaviour.logits if agent.continuous is None else behaviour.policy.mode()
+    check_shape("policy_head", outputs, (agent.action_space.size,))
     return behaviour
 
 

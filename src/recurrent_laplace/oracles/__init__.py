@@ -36,6 +36,9 @@ from recurrent_laplace.oracles.gridworld import GridOracle as GridOracle
 from recurrent_laplace.oracles.gridworld import ToldWalker as ToldWalker
 from recurrent_laplace.oracles.gridworld import Walker as Walker
 from recurrent_laplace.oracles.gridworld import memoryless_return as memoryless_return
+from recurrent_laplace.oracles.lqg import Controller as Controller
+from recurrent_laplace.oracles.lqg import LQGBelief as LQGBelief
+from recurrent_laplace.oracles.lqg import LQGOracle as LQGOracle
 from recurrent_laplace.oracles.planning import TwoArmPlan as TwoArmPlan
 from recurrent_laplace.oracles.planning import gittins_indices as gittins_indices
 from recurrent_laplace.oracles.planning import plan_gridworld as plan_gridworld

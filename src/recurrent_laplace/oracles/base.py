@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from recurrent_laplace.models import Prediction
+from recurrent_laplace.models import AbstractActionSpace, Prediction
 from recurrent_laplace.tasks import Step
 
 LEAST_PROBABILITY = 1e-6
@@ -124,11 +124,11 @@ class RandomAgent(AbstractReference[AbstractExactBelief]):
     """Agent with a uniformly random policy."""
 
     oracle: AbstractOracle
-    actions: int = eqx.field(static=True)
+    actions: AbstractActionSpace = eqx.field(static=True)
 
-    def act(self, belief: AbstractExactBelief, observation: Float[Array, " O"], key: Array) -> Int[Array, ""]:
+    def act(self, belief: AbstractExactBelief, observation: Float[Array, " O"], key: Array) -> Array:
         del belief, observation
-        return jax.random.randint(key, (), 0, self.actions)
+        return self.actions.sample(key)
 
 
 def surprise_at(probability: Float[Array, ""]) -> Float[Array, ""]:

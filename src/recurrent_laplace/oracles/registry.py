@@ -31,6 +31,6 @@ def make_references(
     oracle = make_oracle(task, test=test, steps=steps)
     references: dict[str, Callable[[Problem], AbstractReference]] = {}
     if isinstance(task, AbstractControlTask):
-        references["random"] = lambda _: RandomAgent(oracle, task.actions)
+        references["random"] = lambda _: RandomAgent(oracle, task.action_space)
     own = require_support(task, "references", verb="make_references")
     return {**references, **own(task, oracle, steps=steps)}

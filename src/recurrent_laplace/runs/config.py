@@ -34,8 +34,14 @@ ADDED_LATER = {
     ("learning", "kl_fraction"): 1.0,
     ("learning", "predictive_floor"): 0.0,
     ("learning", "observation_weight"): 1.0,
+    ("learning", "temperature_bound"): 0.1,
+    ("learning", "policy_kl_bound"): 0.01,
+    ("learning", "policy_stddev_kl_bound"): 1e-3,
+    ("learning", "dual_learning_rate"): 0.01,
     ("agent", "initialization"): "pytorch",
     ("agent", "predict"): [],
+    ("agent", "action_distribution"): "gaussian",
+    ("agent", "action_stddev"): "constant",
 }
 """Keys added after version 0.1 and their defaults, which are left out of a run's identity."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number, check_size
+from recurrent_laplace.models import Discrete
 from recurrent_laplace.models.config import PolicyInput
 from recurrent_laplace.posterior import AbstractLikelihood, BernoulliLikelihood
 from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
@@ -25,7 +26,7 @@ PRIOR_ALPHA = 2.0
 class AbstractBandit(AbstractControlTask):
     """Interface of a Bernoulli bandit, whose problems are vectors of success probabilities.
 
-    A subclass is a frozen dataclass with `name`, `check`, `actions` and `sample`.
+    A subclass is a frozen dataclass with `name`, `check`, `action_space` and `sample`.
 
     ```python
     import dataclasses
@@ -97,8 +98,8 @@ class DirichletBandit(AbstractBandit):
         check_number("test_alpha", self.test_alpha, above=0)
 
     @property
-    def actions(self) -> int:
-        return self.arms
+    def action_space(self) -> Discrete:
+        return Discrete(self.arms)
 
     def sample(self, key: Array, *, test: bool = False) -> Float[Array, " A"]:
         alpha = self.test_alpha if test else self.train_alpha
@@ -130,8 +131,8 @@ class BetaBandit(AbstractBandit):
         check_number("failures", self.failures, above=0)
 
     @property
-    def actions(self) -> int:
-        return self.arms
+    def action_space(self) -> Discrete:
+        return Discrete(self.arms)
 
     def sample(self, key: Array, *, test: bool = False) -> Float[Array, " A"]:
         del test
@@ -159,8 +160,8 @@ class TwoArmBandit(AbstractBandit):
         check_number("alpha", self.alpha, above=0)
 
     @property
-    def actions(self) -> int:
-        return 2
+    def action_space(self) -> Discrete:
+        return Discrete(2)
 
     def sample(self, key: Array, *, test: bool = False) -> Float[Array, " 2"]:
         del test

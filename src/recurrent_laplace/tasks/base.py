@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from recurrent_laplace.models.actions import AbstractActionSpace, Discrete
 from recurrent_laplace.models.config import PolicyInput
 from recurrent_laplace.posterior import AbstractLikelihood, GaussianLikelihood
 
@@ -108,15 +109,16 @@ class Vocabulary(NamedTuple):
 
 
 class AbstractControlTask(AbstractTask):
-    """Interface of a task with a finite number of actions.
+    """Interface of a task with actions, discrete or continuous.
 
-    A subclass implements the abstract methods; `examples/add_a_task.py` is a complete one.
+    A subclass implements the abstract methods; `examples/add_a_task.py` is a complete one. A task with
+    discrete actions may define `actions`, their number, instead of `action_space`.
 
     ```python
     task = rl.PiecewiseCoin()
     problem = task.sample(jax.random.key(0))
     state, observation = task.reset(problem, jax.random.key(1))
-    action = jax.random.randint(jax.random.key(2), (), 0, task.actions)
+    action = task.action_space.sample(jax.random.key(2))
     state, step = task.step(problem, state, action, jax.random.key(3))
     ```
     """
@@ -128,11 +130,18 @@ class AbstractControlTask(AbstractTask):
 
     @property
     @abc.abstractmethod
+    def action_space(self) -> AbstractActionSpace:
+        """Actions that `step` accepts."""
+
+    @property
     def actions(self) -> int:
-        """Number A of actions."""
+        """Number A of discrete actions."""
+        return self.action_space.count
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "actions" in cls.__dict__ and "action_space" not in cls.__dict__:
+            cls.action_space = property(lambda self: Discrete(self.actions))
         if "alphabet" in cls.__dict__:
             message = f"{cls.__name__}.alphabet is deprecated: call it vocabulary, and return rl.Vocabulary."
             warnings.warn(message, DeprecationWarning, stacklevel=2)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.errors import check_number
+from recurrent_laplace.models import Discrete
 from recurrent_laplace.models.config import PolicyInput
 from recurrent_laplace.posterior import AbstractLikelihood, BernoulliLikelihood
 from recurrent_laplace.tasks.base import AbstractControlTask, Step, Vocabulary
@@ -51,8 +52,8 @@ class PiecewiseCoin(AbstractControlTask):
         check_number("tails", self.tails, above=0)
 
     @property
-    def actions(self) -> int:
-        return 2
+    def action_space(self) -> Discrete:
+        return Discrete(2)
 
     @property
     def observation_size(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from recurrent_laplace.errors import check_choice, check_size
+from recurrent_laplace.models import Discrete
 from recurrent_laplace.posterior import (
     AbstractLikelihood,
     BernoulliLikelihood,
@@ -75,8 +76,8 @@ class Gridworld(AbstractControlTask):
         check_size("episode_length", self.episode_length)
 
     @property
-    def actions(self) -> int:
-        return len(MOVES)
+    def action_space(self) -> Discrete:
+        return Discrete(len(MOVES))
 
     @property
     def observation_size(self) -> int:

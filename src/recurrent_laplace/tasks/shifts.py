@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from recurrent_laplace.errors import check_choice, check_size
+from recurrent_laplace.models import AbstractActionSpace
 from recurrent_laplace.models.config import PolicyInput
 from recurrent_laplace.tasks.base import (
     AbstractControlTask,
@@ -142,8 +143,8 @@ class Shifted(AbstractControlTask):
         return self.base.observation_size
 
     @property
-    def actions(self) -> int:
-        return self.base.actions
+    def action_space(self) -> AbstractActionSpace:
+        return self.base.action_space
 
     def sample(self, key: Array, *, test: bool = False) -> ShiftedProblem:
         key_problem, key_change = jax.random.split(key)
@@ -182,15 +183,15 @@ def shifted_pairs(
 
 
 def remap_action(task: AbstractControlTask, action: Array, key: Array) -> Array:
-    """Replace each action by the next one."""
+    """Replace each action by another one: the next one, or its reflection at the centre."""
     del key
-    return (action + 1) % task.actions
+    return task.action_space.remap(action)
 
 
 def slip(task: AbstractControlTask, action: Array, key: Array) -> Array:
     """Replace some actions by random ones."""
     key_slip, key_action = jax.random.split(key)
-    other = jax.random.randint(key_action, (), 0, task.actions)
+    other = task.action_space.sample(key_action)
     return jnp.where(jax.random.bernoulli(key_slip, SLIP_PROBABILITY), other, action)
 
 

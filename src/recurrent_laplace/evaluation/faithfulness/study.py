@@ -26,6 +26,7 @@ from recurrent_laplace.evaluation.play import RolloutTrace, memory_inputs, play_
 from recurrent_laplace.evaluation.shifts.scores import EPISODES_AT_ONCE
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.models import Agent, LaplaceConfig, with_posterior
+from recurrent_laplace.monitoring.readings import policy_kl
 from recurrent_laplace.oracles import AbstractOracle, Replay, make_oracle, replay
 from recurrent_laplace.posterior import LikelihoodPosterior
 from recurrent_laplace.posterior.inference import Inference
@@ -305,19 +306,40 @@ def _agent_from_exact(
     predicted = fit_network(exact, states, "numbers")(exact.test)
     other = None if context is None or sees_state else jnp.asarray(split_tasks(context).test)
 
-    def policy(state: np.ndarray) -> np.ndarray:
+    def head_inputs(state: np.ndarray) -> tuple[Array, Array | None]:
         z, rest = jnp.split(jnp.asarray(state), [mean.shape[-1]], axis=-1)
-        return np.asarray(_policy(agent, z, rest if sees_state else other), float)
+        return z, rest if sees_state else other
 
-    true = policy(states.test)
+    def policy(state: np.ndarray) -> np.ndarray:
+        return np.asarray(_policy(agent, *head_inputs(state)), float)
+
+    def continuous_loss(*states: np.ndarray) -> float:
+        z, contexts = zip(*map(head_inputs, states), strict=True)
+        return float(_policy_kl(agent, z, contexts))
+
     average = np.broadcast_to(states.fit.mean(axis=0), states.test.shape)
-    loss, baseline = (np.mean(divergence(true, policy(z), "exclusive")) for z in (predicted, average))
+    if agent.actions:
+        true = policy(states.test)
+        loss, baseline = (np.mean(divergence(true, policy(z), "exclusive")) for z in (predicted, average))
+    else:
+        loss, baseline = (continuous_loss(states.test, z) for z in (predicted, average))
     return float(1 - loss / max(baseline, 1e-12))
 
 
 @eqx.filter_jit
 def _policy(agent: Agent, z: Array, context: Array | None) -> Array:
-    return jax.nn.softmax(agent.policy_head(z, context))
+    logits: Any = agent.policy_head(z, context)
+    return jax.nn.softmax(logits)
+
+
+@eqx.filter_jit
+def _policy_kl(agent: Agent, z: tuple[Array, ...], context: tuple[Array | None, ...]) -> Array:
+    """Mean KL of the policies of two states, in this order."""
+    first, second = (agent.policy_head(*each) for each in zip(z, context, strict=True))
+    kl = policy_kl
+    for _ in z[0].shape[:-1]:
+        kl = jax.vmap(kl)
+    return jnp.mean(kl(first, second))
 
 
 def _spread_measures(

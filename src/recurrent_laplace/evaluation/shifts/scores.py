@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.chunks import map_chunks
 from recurrent_laplace.evaluation.play import RolloutTrace, replay_agent
-from recurrent_laplace.models import Agent, Regressor
+from recurrent_laplace.models import Agent, Categorical, GaussianPolicy, Regressor
 from recurrent_laplace.monitoring.readings import Heads, Reading, read_sequence
 from recurrent_laplace.monitoring.signals import SIGNALS, WITH_REWARDS, larger, td_errors
 from recurrent_laplace.oracles import replay
@@ -133,28 +133,38 @@ class Baselines:
 def ensemble_scores(members: Sequence[Agent], played: RolloutTrace) -> Scores:
     """Disagreement of an ensemble of networks on the same history."""
     values, policies = zip(*(_outputs(member, played.experience) for member in members), strict=True)
-    log_probs = np.stack(policies)
-    average = np.log(np.mean(np.exp(log_probs), axis=0))
-    kls = np.sum(np.exp(log_probs) * (log_probs - average), axis=-1)
+    disagreement = _disagreement if members[0].actions else continuous_disagreement
     return {
-        "ensemble: stddev of the value": np.std(np.stack(values), axis=0),
-        "ensemble: disagreement of the policy": kls.mean(axis=0),
+        "ensemble: stddev of the value": np.std(np.asarray(values, float), axis=0),
+        "ensemble: disagreement of the policy": disagreement(policies),
     }
 
 
-def _outputs(agent: Agent, experience: Experience) -> tuple[np.ndarray, np.ndarray]:
-    """Value and log-policy of a network at its mean, along a replayed history."""
-    value, logits = _compiled_outputs(agent, experience)
-    return np.asarray(value, float), np.asarray(jax.nn.log_softmax(logits), float)
+def _disagreement(policies: Sequence[Categorical]) -> Float[np.ndarray, "E T"]:
+    """Mean KL of policies from their mixture."""
+    log_probs = np.stack([np.asarray(jax.nn.log_softmax(each.logits), float) for each in policies])
+    average = np.log(np.mean(np.exp(log_probs), axis=0))
+    return np.sum(np.exp(log_probs) * (log_probs - average), axis=-1).mean(axis=0)
+
+
+def continuous_disagreement(policies: Sequence[GaussianPolicy]) -> Float[np.ndarray, "E T"]:
+    """Mean KL of Gaussian policies from the Gaussian with the moments of their mixture."""
+    means = np.stack([np.asarray(each.mean, float) for each in policies])
+    log_stddevs = np.stack([np.asarray(each.log_stddev, float) for each in policies])
+    variance = np.mean(np.exp(2 * log_stddevs), axis=0) + np.var(means, axis=0)
+    # The expectation of the quadratic term is exactly that of a Gaussian with its own moments.
+    return np.sum(0.5 * np.log(variance) - log_stddevs.mean(axis=0), axis=-1)
 
 
 @eqx.filter_jit
-def _compiled_outputs(agent: Agent, experience: Experience) -> tuple[Array, Array]:
-    def act(experience: Experience) -> tuple[Array, Array]:
+def _outputs(agent: Agent, experience: Experience) -> tuple[Array, Any]:
+    """Value and policy of a network at its mean, along a replayed history."""
+
+    def act(experience: Experience) -> tuple[Array, Any]:
         trace = replay_agent(agent, experience)
         features = agent.posterior.memory.features(trace.hidden)
         behaviour = agent.behave(features[None], trace.context)
-        return behaviour.value, behaviour.logits
+        return behaviour.value, behaviour.policy
 
     return jax.vmap(act)(experience)
 

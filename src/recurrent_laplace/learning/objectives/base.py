@@ -43,12 +43,16 @@ class Schedule(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """Weights and optimiser state after gradient steps, metrics, and which quantities are finite."""
+    """Weights and optimiser state after gradient steps, metrics, and which quantities are finite.
+
+    `variables` are those of the objective (see `AbstractObjective.init_variables`).
+    """
 
     model: Model
     optimizer: Any
     metrics: Metrics
     finite: Bool[Array, " W"]
+    variables: Any = None
 
 
 GradientStep = Callable[..., Learned]
@@ -81,6 +85,8 @@ class AbstractObjective(abc.ABC):
     """Name in configurations and on the command line."""
     acts: ClassVar[bool]
     """Whether experience comes from acting."""
+    inactive: ClassVar[tuple[str, ...]] = ()
+    """Options of `learning`, of other objectives, that have no effect in this one."""
 
     @abc.abstractmethod
     def check(self) -> None:
@@ -89,6 +95,10 @@ class AbstractObjective(abc.ABC):
     @abc.abstractmethod
     def make_model(self, key: Array) -> Model:
         """Initialise a model."""
+
+    def init_variables(self) -> Any:
+        """Initial variables that `learn` updates beside the weights, such as dual variables; None without."""
+        return None
 
     @abc.abstractmethod
     def gather(self, model: Model, *, mesh: Mesh | None, key: Array) -> Batch:
@@ -115,9 +125,11 @@ class AbstractObjective(abc.ABC):
         """Minibatches per pass."""
         return 1
 
-    def learn(self, step: GradientStep, model: Model, optimizer: Any, batch: Batch, *, key: Array) -> Learned:
-        """Make gradient steps on a batch; by default one, on all of it."""
-        return step(model, optimizer, batch, key=key)
+    def learn(
+        self, step: GradientStep, model: Model, optimizer: Any, batch: Batch, *, variables: Any, key: Array
+    ) -> Learned:
+        """Make gradient steps on a batch; by default one, on all of it, with the same `variables`."""
+        return step(model, optimizer, batch, key=key)._replace(variables=variables)
 
 
 def minibatch_epochs(
@@ -142,7 +154,7 @@ def minibatch_epochs(
         def on_minibatch(carry: tuple[Model, Any], inputs: tuple[Array, Array]) -> Any:
             (model, optimizer), (order, key) = carry, inputs
             minibatch = jax.tree.map(lambda leaf: leaf[order], batch) if minibatches > 1 else batch
-            model, optimizer, metrics, finite = step(model, optimizer, minibatch, key=key)
+            model, optimizer, metrics, finite, _ = step(model, optimizer, minibatch, key=key)
             return (model, optimizer), (metrics, finite)
 
         return jax.lax.scan(on_minibatch, carry, (orders, jax.random.split(key, len(orders))))

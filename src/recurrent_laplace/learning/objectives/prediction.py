@@ -35,7 +35,7 @@ def prediction_losses(
     }
     losses = {}
     for predictor, seen in heads:
-        outputs = jnp.mean(predictor(z, predictor.query(seen, experience.action)), axis=0)
+        outputs = jnp.mean(predictor(z, agent.action_space.query(predictor, seen, experience.action)), axis=0)
         joint = predictor.likelihood
         assert isinstance(joint, JointLikelihood)
         for name, likelihood, own in zip(joint.names, joint.parts, joint.split(outputs), strict=True):

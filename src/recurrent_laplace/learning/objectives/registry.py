@@ -6,10 +6,11 @@ from recurrent_laplace.errors import check_choice
 from recurrent_laplace.learning.objectives.base import AbstractObjective
 from recurrent_laplace.learning.objectives.ppo import PPO
 from recurrent_laplace.learning.objectives.regression import RegressionBound
+from recurrent_laplace.learning.objectives.vmpo import VMPO
 
 Kind = TypeVar("Kind", bound=type[AbstractObjective])
 
-OBJECTIVES: dict[str, type[AbstractObjective]] = {kind.name: kind for kind in (PPO, RegressionBound)}
+OBJECTIVES: dict[str, type[AbstractObjective]] = {kind.name: kind for kind in (PPO, RegressionBound, VMPO)}
 
 
 def register_objective(kind: Kind) -> Kind:
