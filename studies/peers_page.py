@@ -22,7 +22,7 @@ THRESHOLDS = (30, 32, 34)
 PAGE = """
 # Peers
 
-Measured on {date} on {cores} cores of a CPU. Each system learns the 5x5 gridworld with a hidden goal, for
+Measured on {date} on a CPU ({cores} in use). Each system learns the 5x5 gridworld with a hidden goal, for
 at most {seconds:g} s per seed, with an LSTM of width 64: one training at a time, each in a process of its
 own.
 
@@ -35,7 +35,7 @@ python {command}
 {table}
 
 The return is the mean over {tasks:,} fresh test tasks of {steps} steps, under the policy that gathers the
-experience of training, at the end of the time: mean, smallest and largest of {seeds} seeds. Seconds count
+experience of training, at the end of the time: mean, smallest and largest of {seeds}. Seconds count
 from the start of the process, imports and compilation included; evaluation, about every {every:g} s, stops
 the clock. Seconds to a return are those of the first evaluation that has it, as a median of the seeds that
 reach it.
@@ -133,6 +133,10 @@ def draw(study: Study) -> Figure:
     return figure
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("s" if number != 1 else "")
+
+
 def write_page(study: Study, figure: str) -> str:
     """The page, in Markdown."""
     versions = {
@@ -145,14 +149,14 @@ def write_page(study: Study, figure: str) -> str:
         .lstrip()
         .format(
             date=datetime.date.today(),
-            cores=len(cores()),
+            cores=_count(len(cores()), "core"),
             seconds=study.seconds,
             command=shlex.join(["studies/peers.py", *sys.argv[1:]]),
             figure=figure,
             table="\n".join(table(study)),
             tasks=study.tasks,
             steps=STEPS,
-            seeds=study.seeds,
+            seeds=_count(study.seeds, "seed"),
             every=study.every,
             trial_seconds=study.trial_seconds,
             validation_seed=VALIDATION_SEED,
