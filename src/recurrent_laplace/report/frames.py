@@ -15,6 +15,7 @@ from recurrent_laplace.runs.evaluation import stale_evaluation
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
 from recurrent_laplace.runs.toml import parse_toml
+from recurrent_laplace.tasks.references import task_flag
 
 RUNS_SCHEMA = {
     "run": pl.String,
@@ -175,7 +176,7 @@ def _exclusion_reason(directory: RunDirectory) -> str | None:
         return "not begun"
     if status.state != "finished":
         return status.state
-    evaluate = f"recurrent-laplace evaluate {directory.path}"
+    evaluate = f"recurrent-laplace evaluate {directory.path}{task_flag(directory.run.config.task)}"
     if not directory.evaluation_path.exists():
         return f"not evaluated: run {evaluate}"
     stale = stale_evaluation(directory)
