@@ -7,14 +7,16 @@ import sys
 import tomllib
 from unittest import mock
 
+import polars as pl
 import pytest
 from support.own_task import LEVERS
 from support.runs import SIZES, run_of_version_01
 
-from recurrent_laplace.evaluation import EvaluationConfig
+from recurrent_laplace.cli.parsing import default_run
 from recurrent_laplace.files import read_json
+from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.directory import RunDirectory
-from recurrent_laplace.runs.evaluation import evaluate_run
+from recurrent_laplace.runs.origin import check_origin, store_origin
 from recurrent_laplace.tasks import TASKS, load_task, make_task, references
 from recurrent_laplace.tasks.conformance import check_dynamics
 from recurrent_laplace.tasks.references import task_class
@@ -55,11 +57,15 @@ def new_process(monkeypatch):
 
 
 @pytest.fixture
-def run(folder, command, new_process):
-    """An untrained run of the task `levers`."""
-    path = command(*UNTRAINED, "--task", "mine:Levers", "--task.chance", "0.9").path
+def run(folder, new_process):
+    """The directory of a run of the task `levers`, as `train` makes it before the first update."""
+    load_task("mine:Levers")
+    tables = {"task": {"name": "levers", "chance": 0.9}}
+    directory = RunDirectory.at(folder / "runs", Run.of(tables))
+    with directory.locked():
+        store_origin(directory)
     new_process()
-    return path
+    return directory.path
 
 
 # Names.
@@ -108,7 +114,7 @@ DEFINITION = "class Levers(rl.AbstractControlTask):"
     [
         ("mine:Lever", None, ["has no class 'Lever'", "mine.py", "(did you mean 'Levers'?)"]),
         ("mein:Levers", None, ["there is no module 'mein', neither installed nor in"]),
-        ("mine.deeper:Levers", None, ["cannot be imported", "'mine' is not a package"]),
+        ("mine.deeper:Levers", None, ["there is no module 'mine.deeper'"]),
         ("mine:", None, ["package.module:Class; got 'mine:'"]),
         ("../mine:Levers", None, ["package.module:Class; got '../mine:Levers'"]),
         ("mine:Levers", ("import jax\n", "import jaxx\n"), ["cannot be imported", "No module named 'jaxx'"]),
@@ -123,7 +129,11 @@ DEFINITION = "class Levers(rl.AbstractControlTask):"
         ("mine:Levers", ("    actions = 2\n", ""), ["task mine:Levers lacks action"]),
         ("mine:Levers", (DEFINITION, "class Levers:"), ["not a task", "rl.AbstractControlTask"]),
         ("mine:jnp", None, ["mine:jnp is not a task", "rl.AbstractControlTask"]),
-        ("mine:Levers", ("frozen=True, ", ""), ["must be a frozen dataclass"]),
+        (
+            "mine:Levers",
+            ("frozen=True, ", ""),
+            ["TypeError: cannot inherit non-frozen", "(mine.py, line 14)"],
+        ),
         ("mine:Levers", ("float = 0.8", "float"), ["parameter 'chance' of task mine:Levers needs a default"]),
         ("mine:Levers", ('"levers"', '"my levers"'), ["letters, digits", "'my levers'"]),
         ("mine:Levers", ('"levers"', '"gridworld"'), ["'gridworld' is taken by Gridworld"]),
@@ -163,6 +173,14 @@ def test_bad_references(task, change, words, folder, command):
     assert not (folder / "runs").exists()
 
 
+def test_gymnax_is_not_installed(folder, command):
+    absent = {"gymnax": None, "gymnax.environments": None}
+    for name in [name for name in sys.modules if name.startswith("recurrent_laplace.interop.gymnax")]:
+        del sys.modules[name]
+    with mock.patch.dict(sys.modules, absent):
+        command(*UNTRAINED, "--task", "gymnax:CartPole-v1").refused('pip install "recurrent-laplace[gymnax]"')
+
+
 def test_tasks_of_the_package_pass_the_check_of_dynamics(monkeypatch):
     """The check is made of tasks that were loaded by a reference; here of all others."""
     origin = references.Origin("a:B", "b.py", "0")
@@ -183,10 +201,12 @@ def test_a_run_records_the_reference_and_the_version(run, folder):
     assert len(stored["digest"]) == 64
 
 
-def test_the_identity_of_a_run_does_not_depend_on_the_module(run, folder, command):
+def test_the_identity_of_a_run_does_not_depend_on_the_module(run, folder):
     shutil.move("mine.py", "moved.py")
-    moved = command(*UNTRAINED, "--task", "moved:Levers", "--task.chance", "0.9", "--out", "others").path
-    assert moved.name == run.name
+    load_task("moved:Levers")
+    directory = RunDirectory.open(run)
+    assert directory.run.tables()["task"]["reference"] == "moved:Levers"
+    check_origin(directory)
 
 
 def test_runs_of_the_package_have_neither(tmp_path):
@@ -217,22 +237,33 @@ def test_a_run_directory_imports_nothing(verb, run, folder, command):
 
 def test_a_hand_written_reference_is_refused_in_one_sentence(run, folder, command):
     text = (run / "config.toml").read_text().partition("\n")[2]
-    for value in ("3", "[1]", '"no such"'):
+    for value in ("3", "[1]", '"no such"', '"two\\nlines"'):
         (run / "config.toml").write_text(text.replace('"mine:Levers"', value))
         command("evaluate", run).refused("config.toml")
 
 
-def test_a_configuration_of_the_user_names_its_task(folder, command):
+def test_a_configuration_of_the_user_names_its_task(folder):
     (folder / "own.toml").write_text('[task]\nname = "mine:Levers"\nchance = 0.75\n')
-    table = tomllib.loads((command(*UNTRAINED, "--config", "own.toml").path / "config.toml").read_text())
-    assert table["task"] == {"name": "levers", "reference": "mine:Levers", "chance": 0.75}
+    run = default_run("smoke", folder / "own.toml", None, None)
+    assert run.tables()["task"] == {"name": "levers", "reference": "mine:Levers", "chance": 0.75}
+    (folder / "own.toml").write_text('[task]\nreference = "mine:Levers"\nchance = 0.75\n')
+    assert default_run("smoke", folder / "own.toml", None, None) == run
     (folder / "own.toml").write_text('[task]\nname = "gridworld"\nreference = "mine:Levers"\n')
-    command(*UNTRAINED, "--config", "own.toml").refused("mine:Levers has the name 'levers'", "'gridworld'")
+    with pytest.raises(ValueError, match=r"mine:Levers has the name 'levers', and \[task\] has 'gridworld'"):
+        default_run("smoke", folder / "own.toml", None, None)
 
 
-def test_another_version_of_the_task(run, folder, command, new_process):
-    """Training refuses it, evaluation says so."""
-    train = (*UNTRAINED, "--task", "mine:Levers", "--task.chance", "0.9", "--resume")
+def test_the_configuration_of_a_run_is_used_with_its_task(run):
+    load_task("mine:Levers")
+    chosen = default_run("smoke", run / "config.toml", "mine:Levers", None)
+    assert chosen.id == run.name
+    assert chosen.tables()["task"]["chance"] == 0.9
+
+
+def test_another_version_of_the_task(folder, command, new_process):
+    """Training refuses it, evaluation says so; where regret is not known, there is none."""
+    train = (*UNTRAINED, "--task", "mine:Levers", "--resume")
+    run = command(*train).path
     assert command(*train).path == run
     new_process()
     (folder / "mine.py").write_text(LEVERS + "\n# changed\n")
@@ -240,18 +271,11 @@ def test_another_version_of_the_task(run, folder, command, new_process):
     command(*train).refused(said, "--out")
     for args in (("finetune", run, "--snapshot", "1"), ("posthoc", run, "--tasks", "2")):
         command(*args, "--task", "mine:Levers").refused(said)
-    done = command("evaluate", run, "--task", "mine:Levers", "--tasks", "2").check(0)
+    done = command("evaluate", run, "--task", "mine:Levers", "--tasks", "2")
     assert f"note: {said}" in done.err
-    new_process()
-    (folder / "mine.py").write_text(LEVERS)
-    assert "note" not in command("evaluate", run, "--task", "mine:Levers", "--tasks", "2").check(0).err
-
-
-def test_regret_that_is_not_known_is_absent(run, folder):
-    load_task("mine:Levers")
-    directory = RunDirectory.open(run)
-    frame, _ = evaluate_run(directory, EvaluationConfig(tasks=2))
-    assert set(frame["metric"]) == {"return", "policy_entropy", "entropy", "kl"}
+    metrics = set(pl.read_parquet(done.path)["metric"])
+    assert metrics == {"return", "policy_entropy", "entropy", "kl"}
+    assert "regret" not in done.out
 
 
 # Sweeps.

@@ -31,6 +31,9 @@ Named, not imported: only `interop` imports other libraries, and it is below thi
 """
 
 GYMNASIUM_ID = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+")
+"""Identifiers of environments in Gymnasium: `[module:][namespace/]Name-v0`."""
+
+QUOTES = "'\""
 
 TASK_NAME = re.compile(r"\w[\w.-]*")
 """Names that can be part of the name of a run directory."""
@@ -40,7 +43,8 @@ class TaskNotLoadedError(ValueError):
     """A configuration names a task by a reference that was not loaded in this process."""
 
     def __init__(self, reference: Any):
-        super().__init__(f"its task {shown(reference)} is not loaded: add --task {reference}.")
+        text = shown(reference)  # Without control characters, which a file from elsewhere may contain.
+        super().__init__(f"its task {text} is not loaded: add --task {text.strip(QUOTES)}.")
 
 
 class Origin(NamedTuple):
@@ -57,6 +61,7 @@ class Origin(NamedTuple):
 _LOADED: dict[str, type[AbstractTask]] = {}
 """Classes by the references that they were loaded by."""
 _ORIGINS: dict[type[AbstractTask], Origin] = {}
+"""Origins of these classes."""
 
 
 def load_task(reference: str, *, folder: Path | None = None) -> str:
@@ -152,6 +157,8 @@ def one_line(problem: BaseException) -> str:
     # The message of a SyntaxError has the place.
     if not frames or isinstance(problem, SyntaxError):
         return words
+    installed = (sys.prefix, sys.base_prefix, "<")
+    frames = [frame for frame in frames if not frame.filename.startswith(installed)] or frames
     return f"{words} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
 
 
@@ -160,6 +167,9 @@ def _find(reference: str, folder: Path) -> Any:
     if colon and scheme in SCHEMES:
         module, function = SCHEMES[scheme]
         return getattr(importlib.import_module(module), function)(rest, folder)
+    installed = plugins()
+    if reference in installed:
+        return _load_plugin(installed[reference])
     if scheme == "gymnasium" or GYMNASIUM_ID.fullmatch(reference):
         name = rest if scheme == "gymnasium" else reference
         raise ValueError(
@@ -167,14 +177,16 @@ def _find(reference: str, folder: Path) -> Any:
             "by Stable-Baselines3, and bring the agent here by recurrent-laplace monitor --sb3 AGENT.zip "
             f"--env {name}; environments written in JAX are named gymnax:NAME."
         )
-    if colon:
-        return class_at(reference, folder)
-    installed = plugins()
-    check_choice("task", reference, (*TASKS, *installed))
+    if not colon:
+        check_choice("task", reference, (*TASKS, *installed))
+    return class_at(reference, folder)
+
+
+def _load_plugin(plugin: importlib.metadata.EntryPoint) -> Any:
     try:
-        return installed[reference].load()
+        return plugin.load()
     except Exception as problem:  # The code of a plugin can raise anything.
-        raise ValueError(f"the plugin {reference!r} cannot be imported: {one_line(problem)}.") from problem
+        raise ValueError(f"the plugin {plugin.name!r} cannot be imported: {one_line(problem)}.") from problem
 
 
 def _import(name: str, folder: Path) -> Any:

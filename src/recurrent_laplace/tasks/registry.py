@@ -43,7 +43,7 @@ def register_task(task: Any = None, **parts: Any) -> Any:
     if not (isinstance(task, type) and issubclass(task, AbstractTask)):
         raise ValueError(f"task must be a subclass of AbstractTask; got {task!r}.")
     # A subclass without the decorator inherits `__dataclass_fields__`, but its own fields are not in it.
-    if "__dataclass_fields__" not in vars(task) or not vars(task)["__dataclass_params__"].frozen:
+    if "__dataclass_fields__" not in vars(task):
         raise ValueError(f"task must be a frozen dataclass; got {task!r}.")
     if "reference" in vars(task)["__dataclass_fields__"]:
         raise ValueError(f"task must not have a parameter called 'reference'; {task!r} has one.")
