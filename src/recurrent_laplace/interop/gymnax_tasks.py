@@ -154,7 +154,7 @@ def _sample_parameters(task: AbstractEnvironmentTask, key: Array) -> Any:
                 else jax.random.uniform(own, minval=low, maxval=high)
             )
         values[name] = value
-    return task.environment.default_params.replace(**values)
+    return dataclasses.replace(task.environment.default_params, **values)
 
 
 def _check_parameter(name: str, value: Any, kind: type) -> None:
