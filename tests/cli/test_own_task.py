@@ -13,14 +13,12 @@ import polars as pl
 import pytest
 from support.own_task import LEVERS
 from support.runs import SIZES
-from support.verbs import Done
+from support.verbs import PATIENCE, Done, finish
 
 pytestmark = pytest.mark.usefixtures("programs")
 
 PROGRAM = str(Path(sys.executable).parent / "recurrent-laplace")
-UPDATES = 60
-PATIENCE = 600
-"""Timeout of a child process in seconds, much longer than any should take."""
+UPDATES = 120
 
 SWEEP = """
 preset = "smoke"
@@ -52,14 +50,6 @@ def start(folder, shared):
         return subprocess.Popen([PROGRAM, *map(str, args)], cwd=folder, env=env, text=True, **pipes)
 
     return start
-
-
-def finish(process: subprocess.Popen) -> Done:
-    try:
-        out, err = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-    return Done(process.returncode, out, err)
 
 
 def next_command(done: Done) -> list[str]:

@@ -1,8 +1,6 @@
 """Environments of gymnax by name: `--task gymnax:CartPole-v1`."""
 
-import sys
 import tomllib
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +9,11 @@ import pytest
 
 gymnax = pytest.importorskip("gymnax")
 
+from support.own_task import forgotten  # noqa: E402
 from support.runs import SIZES  # noqa: E402
 
 from recurrent_laplace.runs.config import Run  # noqa: E402
-from recurrent_laplace.tasks import TASKS, load_task, make_task, references  # noqa: E402
+from recurrent_laplace.tasks import load_task, make_task  # noqa: E402
 from recurrent_laplace.tasks.conformance import check_dynamics  # noqa: E402
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("programs", "loaded")]
@@ -52,14 +51,8 @@ class Counter(environment.Environment):
 def loaded(tmp_path, monkeypatch):
     """A current folder of its own; what is loaded is forgotten."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    with (
-        mock.patch.dict(TASKS),
-        mock.patch.dict(references._LOADED, clear=True),
-        mock.patch.dict(references._ORIGINS, clear=True),
-    ):
+    with forgotten("counters"):
         yield tmp_path
-    sys.modules.pop("counters", None)
 
 
 def cart_pole(**parameters):

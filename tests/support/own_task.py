@@ -1,5 +1,28 @@
 """A task as a user writes it, in a file of their own."""
 
+import contextlib
+import sys
+from collections.abc import Iterator
+from unittest import mock
+
+from recurrent_laplace.tasks import TASKS, references
+
+
+@contextlib.contextmanager
+def forgotten(*modules: str) -> Iterator[None]:
+    """Context in which no reference is loaded; afterwards, what was loaded is forgotten, with its modules."""
+    path = list(sys.path)
+    with (
+        mock.patch.dict(TASKS),
+        mock.patch.dict(references._LOADED, clear=True),
+        mock.patch.dict(references._ORIGINS, clear=True),
+    ):
+        yield
+    sys.path[:] = path
+    for name in modules:
+        sys.modules.pop(name, None)
+
+
 LEVERS = '''
 """Two levers, of which the better one pays more often."""
 

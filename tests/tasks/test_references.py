@@ -9,7 +9,7 @@ from unittest import mock
 
 import polars as pl
 import pytest
-from support.own_task import LEVERS
+from support.own_task import LEVERS, forgotten
 from support.runs import SIZES, run_of_version_01
 
 from recurrent_laplace.cli.parsing import default_run
@@ -31,16 +31,9 @@ def folder(tmp_path, monkeypatch):
     """The current folder, with the task `levers` in `mine.py`; what is imported from it is forgotten."""
     (tmp_path / "mine.py").write_text(LEVERS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # A file may change within the same second.
-    with (
-        mock.patch.dict(TASKS),
-        mock.patch.dict(references._LOADED, clear=True),
-        mock.patch.dict(references._ORIGINS, clear=True),
-    ):
+    with forgotten("mine", "moved", "package", "package.mine", "levers_package"):
         yield tmp_path
-    for name in ("mine", "moved", "package", "package.mine", "levers_package"):
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture
