@@ -38,6 +38,7 @@ class RunDirectory:
     ```
     <out>/<run id>/
       config.toml  provenance.json  metrics.parquet  evaluation.parquet  checkpoints/  log.txt  status
+      task.json                  version of a task that was loaded by a reference
     ```
     """
 
