@@ -24,7 +24,7 @@ import pytest
 import tensorstore
 from support.disks import limited_file_size, make_larger, small_disk
 from support.runs import SIZES, arrays
-from support.verbs import Done
+from support.verbs import PATIENCE, Done, finish
 
 from recurrent_laplace import errors
 from recurrent_laplace.files import StorageError, read_sealed, write_text
@@ -40,8 +40,6 @@ UPDATES = 120
 SNAPSHOTS = {UPDATES // 2, 3 * UPDATES // 4, UPDATES}
 TINY = ("train", "--task", "regression", *SIZES)
 TRAIN = (*TINY, "--updates", str(UPDATES), "--checkpoint-seconds", "0")
-PATIENCE = 240
-"""Timeout of a child process in seconds, much longer than any should take."""
 
 
 @pytest.fixture(scope="session")
@@ -66,14 +64,6 @@ def child(shared):
         )
 
     return start
-
-
-def finish(process: subprocess.Popen) -> Done:
-    try:
-        out, err = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-    return Done(process.returncode, out, err)
 
 
 def read_until(process: subprocess.Popen, word: str) -> None:

@@ -1,6 +1,7 @@
 """Commands of the command line and their output."""
 
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from recurrent_laplace import cli
 from recurrent_laplace.runs.runner import COMPILATION
 
 OURS = "recurrent-laplace: "
+PATIENCE = 240
+"""Timeout of a child process in seconds, much longer than any should take."""
 
 
 class Done(NamedTuple):
@@ -52,6 +55,15 @@ class Done(NamedTuple):
         found = re.search(r"^(?:finished|written): (.*)$", self.out, re.MULTILINE)
         assert found is not None, self.out
         return Path(found[1])
+
+
+def finish(process: subprocess.Popen) -> Done:
+    """Wait for a child process with pipes; end it after the timeout."""
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    return Done(process.returncode, out, err)
 
 
 @contextmanager

@@ -10,14 +10,15 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
 from recurrent_laplace.cli.display import unset
-from recurrent_laplace.cli.early import peek, peek_run
-from recurrent_laplace.cli.parsing import parse, session, with_task
+from recurrent_laplace.cli.early import peek_run
+from recurrent_laplace.cli.parsing import load_own_task, note_version, parse, session, with_task
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.evaluation import evaluate_with_oracle, evaluated_update, not_finite
 from recurrent_laplace.runs.models import find_snapshot
 from recurrent_laplace.runs.summary import summary_table
-from recurrent_laplace.tasks import check_task, make_task
+from recurrent_laplace.tasks import make_task
+from recurrent_laplace.tasks.conformance import check_dynamics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,8 @@ class Evaluate:
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the run."""
     task: str
-    """Task to evaluate on, the run's own by default; its parameters can be changed as well."""
+    """Task to evaluate on, the run's own by default; its parameters can be changed as well. Tasks that are
+    not of the package are named as in `train`."""
     snapshot: Annotated[float | None, unset("FLOAT")] = None
     """Snapshot to evaluate, as a fraction of the updates: 0.5, 0.75 or 1; the newest state by default."""
     evaluation: Annotated[OmitArgPrefixes[EvaluationConfig], tyro.conf.arg(help="Options of evaluation.")]
@@ -36,17 +38,18 @@ class Evaluate:
 def main(argv: list[str]) -> None:
     """Run the command."""
     with session():
-        early, path, own = peek(argv, "task"), peek_run(argv), make_task("gridworld")
+        name, path, own = load_own_task(argv), peek_run(argv), make_task("gridworld")
         if path is not None:
             own = RunDirectory.open(path).run.config.task
-        if early.task is not None and early.task != own.name:
-            check_task(early.task)
-            own = make_task(early.task)
+        if name is not None and name != own.name:
+            own = make_task(name)
         kind = with_task(Evaluate, type(own))
         default = kind(run=path or tyro.MISSING, task=own.name, parameters=own, evaluation=EvaluationConfig())
         chosen = parse(kind, argv, verb="evaluate", default=default)
         directory = RunDirectory.open(chosen.run)
+        note_version(directory)
         chosen.parameters.check()
+        check_dynamics(chosen.parameters)
         console = Console()
         with console.status(f"evaluating on {chosen.evaluation.tasks} tasks"):
             update = None if chosen.snapshot is None else find_snapshot(directory, chosen.snapshot)

@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.early import peek_run
-from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.parsing import OwnTask, load_own_task, parse, session
 from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, posterior_flags, with_posteriors
 from recurrent_laplace.models import with_posterior
 from recurrent_laplace.monitoring import export, save
@@ -20,7 +20,7 @@ from recurrent_laplace.runs.models import find_snapshot, load_model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Export:
+class Export(OwnTask):
     """Write the weights of a run, with a posterior, to one safetensors file for `rl.load`."""
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -37,6 +37,7 @@ class Export:
 def main(argv: list[str]) -> None:
     """Run the command."""
     with session():
+        load_own_task(argv)
         path = peek_run(argv)
         flags = posterior_flags() if path is None else flags_of(RunDirectory.open(path).run)
         kind = with_posteriors(Export)

@@ -15,7 +15,7 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
 
 from recurrent_laplace.cli.display import unset
-from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.parsing import OwnTask, load_own_task, note_version, parse, session
 from recurrent_laplace.errors import check_seed
 from recurrent_laplace.evaluation.faithfulness.rule import in_words, judge
 from recurrent_laplace.evaluation.faithfulness.study import (
@@ -39,7 +39,7 @@ WIDTH = 80
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Faithfulness:
+class Faithfulness(OwnTask):
     """Compare the beliefs of trained agents with the exact posterior and with those of untrained networks.
 
     A plain RNN gets every Laplace posterior; other runs keep their own. Every seed of a run is an
@@ -56,6 +56,7 @@ class Faithfulness:
 def main(argv: list[str]) -> None:
     """Run the command."""
     with session():
+        load_own_task(argv)
         default = Faithfulness(runs=tyro.MISSING, config=FaithfulnessConfig())
         chosen = parse(Faithfulness, argv, verb="faithfulness", default=default)
         config = chosen.config
@@ -96,6 +97,7 @@ def open_runs(paths: tuple[Path, ...]) -> list[RunDirectory]:
     directories = [RunDirectory.open(path) for path in paths]
     first = directories[0]
     for directory in directories:
+        note_version(directory)
         task = directory.run.config.task
         if not isinstance(task, AbstractControlTask):
             raise ValueError(f"{directory.path} is a run of {task.name}: only control tasks are compared.")

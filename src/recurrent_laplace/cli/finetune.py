@@ -9,16 +9,17 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from recurrent_laplace.cli.display import EXECUTION
 from recurrent_laplace.cli.early import peek, peek_run
-from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.parsing import OwnTask, load_own_task, parse, session
 from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, posterior_flags, with_posteriors
 from recurrent_laplace.learning import LearningConfig
 from recurrent_laplace.runs.derive import derive, remaining_updates
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.runner import RunOptions
+from recurrent_laplace.tasks.references import task_flag
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Finetune:
+class Finetune(OwnTask):
     """Continue the training of a run from a snapshot with another posterior, as a new run.
 
     Schedules, the state of the optimiser and the stream of tasks go on as the parent's would have.
@@ -38,6 +39,7 @@ class Finetune:
 def main(argv: list[str]) -> None:
     """Run the command."""
     with session():
+        load_own_task(argv)
         early, path = peek(argv, "snapshot"), peek_run(argv)
         kind = with_posteriors(Finetune)
         default = kind(
@@ -66,7 +68,7 @@ def main(argv: list[str]) -> None:
             options=chosen.options,
         )
     print(f"finished: {directory.path}")
-    print(f"next: recurrent-laplace evaluate {directory.path}")
+    print(f"next: recurrent-laplace evaluate {directory.path}{task_flag(directory.run.config.task)}")
 
 
 def _fraction(text: str | None, default: float) -> float:

@@ -9,14 +9,12 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from recurrent_laplace.cli import fail
 from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.early import peek
-from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.parsing import OwnTask, load_own_task, note_version, parse, session
 from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, posterior_flags, with_posteriors
 from recurrent_laplace.errors import check_size
 from recurrent_laplace.evaluation.play import play_task
-from recurrent_laplace.interop._optional import MissingPackageError
 from recurrent_laplace.models import Agent, LaplaceConfig, with_posterior
 from recurrent_laplace.monitoring import Monitor
 from recurrent_laplace.monitoring.episode import Episode, format_number
@@ -26,7 +24,7 @@ from recurrent_laplace.runs.requirements import require_episodes_memory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Watch:
+class Watch(OwnTask):
     """Play episodes with an agent, print summaries of its belief, and write a page.
 
     The agent is a RecurrentPPO of Stable-Baselines3 (--sb3, with --env) or a run directory (--run). A plain
@@ -61,6 +59,7 @@ class Watch:
 def main(argv: list[str]) -> None:
     """Run the command."""
     with session():
+        load_own_task(argv)
         early = peek(argv, "run")
         flags = posterior_flags(LaplaceConfig())
         if early.run is not None:
@@ -110,6 +109,7 @@ Played = tuple[str, str, Monitor, list[Episode]]
 def _play_run(chosen: Watch) -> Played:
     assert chosen.run is not None
     directory = RunDirectory.open(chosen.run)
+    note_version(directory)
     config = directory.run.config
     agent = load_model(directory)
     if not isinstance(agent, Agent):
@@ -135,11 +135,7 @@ def _play_sb3(chosen: Watch) -> Played:
     if chosen.env is None:
         raise ValueError("--env must name the environment that --sb3 was trained in.")
     from recurrent_laplace.interop import sb3
-
-    try:
-        from recurrent_laplace.interop.play import make_env, play_gymnasium
-    except MissingPackageError as problem:
-        fail(problem)
+    from recurrent_laplace.interop.play import make_env, play_gymnasium
 
     agent = sb3.load(
         chosen.sb3,

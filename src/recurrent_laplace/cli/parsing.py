@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +12,13 @@ import jax
 import tyro
 
 from recurrent_laplace.cli import fail, fail_at_once
+from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.early import peek
 from recurrent_laplace.cli.posteriors import extended
 from recurrent_laplace.cli.streams import INTERRUPTED, quick_interrupts
 from recurrent_laplace.errors import check_choice
 from recurrent_laplace.files import StorageError
+from recurrent_laplace.interop._optional import MissingPackageError
 from recurrent_laplace.machine.compilation import keep_compiled_programs
 from recurrent_laplace.machine.processes import LostProcessError
 from recurrent_laplace.models.config import CELLS
@@ -25,10 +28,13 @@ from recurrent_laplace.runs.config import (
     check_keys,
     check_schema,
 )
+from recurrent_laplace.runs.directory import RunDirectory
+from recurrent_laplace.runs.origin import changed_task
 from recurrent_laplace.runs.presets import load_preset
 from recurrent_laplace.runs.runner import InterruptedRunError, TrainingFailedError
 from recurrent_laplace.runs.toml import Tables, merge, read_toml
-from recurrent_laplace.tasks import AbstractTask, check_task
+from recurrent_laplace.tasks import AbstractTask
+from recurrent_laplace.tasks.references import load_named, load_task, task_class
 
 EXHAUSTED = "RESOURCE_EXHAUSTED"
 """First word of XLA's errors of allocation."""
@@ -47,6 +53,36 @@ def parse(options: type, argv: list[str], *, verb: str, default: Any) -> Any:
     return tyro.cli(options, prog=f"recurrent-laplace {verb}", args=argv, default=default)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnTask:
+    """Option of the verbs that read a run."""
+
+    task: Annotated[str | None, unset("TASK")] = None
+    """Task of the run, if it is not one of the package: package.module:Class, the name of an installed
+    plugin, or gymnax:NAME."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnTasks:
+    """Option of the verbs that read many runs."""
+
+    task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, unset("TASK")] = ()
+    """Task of runs, if it is not one of the package: package.module:Class, the name of an installed plugin,
+    or gymnax:NAME; can be repeated."""
+
+
+def load_own_task(argv: list[str]) -> str | None:
+    """Load the task that `--task` names, before runs are read; return its name."""
+    reference = peek(argv, "task").task
+    return None if reference is None else load_task(reference)
+
+
+def note_version(directory: RunDirectory) -> None:
+    """Print a note about a run whose task has changed since it was trained."""
+    if (difference := changed_task(directory)) is not None:
+        print(f"note: {difference}.", file=sys.stderr)
+
+
 def with_task(options: type, task: type[AbstractTask]) -> type:
     """Extend `options` by the parameters of a task as flags, such as `--task.size`."""
     about = inspect.getdoc(task) or ""
@@ -60,7 +96,10 @@ def default_run(preset: str, file: Path | None, task: str | None, posterior: str
     The `config.toml` of a run is complete: it ignores the preset and gives the same run.
     """
     own: Tables = {} if file is None else read_toml(file)
+    task = None if task is None else load_task(task)
     complete = "schema" in own
+    if not complete:  # The file of a run loads no code.
+        load_named(own)
     if file is not None and complete:
         check_schema(own.pop("schema"), file)
     try:
@@ -79,10 +118,9 @@ def default_run(preset: str, file: Path | None, task: str | None, posterior: str
 
 def _layered(preset: str | None, own: Tables, task: str | None, posterior: str | None) -> Tables:
     check_keys(own)
-    chosen = own.get("task", {}).get("name", "gridworld")
+    chosen = task_class(own.get("task", {})).name
     if task is not None and task != chosen:
         own["task"], chosen = {"name": task}, task
-    check_task(chosen)
     kind = posterior or own.get("posterior", {}).get("kind", "point")
     posterior_class(kind)
     base = {} if preset is None else load_preset(preset, chosen, kind)
@@ -96,7 +134,7 @@ def session() -> Iterator[None]:
         with quick_interrupts(STOPPED):
             keep_compiled_programs()
             yield
-    except (ValueError, StorageError) as problem:
+    except (ValueError, StorageError, MissingPackageError) as problem:
         fail(problem)
     except TrainingFailedError as problem:
         fail(problem, code=1)

@@ -10,7 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.early import peek_run
-from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.parsing import OwnTask, load_own_task, parse, session
 from recurrent_laplace.cli.posteriors import chosen_posterior, flags_of, posterior_flags, with_posteriors
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.evaluation.calibration import CalibrationConfig
@@ -24,7 +24,7 @@ from recurrent_laplace.runs.summary import summary_table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Posthoc:
+class Posthoc(OwnTask):
     """Apply another posterior to a run's weights, without training, and evaluate it, as a new run."""
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -45,6 +45,7 @@ class Posthoc:
 def main(argv: list[str]) -> None:
     """Run the command."""
     with session():
+        load_own_task(argv)
         path = peek_run(argv)
         kind = with_posteriors(Posthoc)
         default = kind(

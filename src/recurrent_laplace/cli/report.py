@@ -1,6 +1,7 @@
 """`report`: the figures of finished runs, and a page with a verdict on each claim."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +10,13 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from recurrent_laplace.cli.display import unset
-from recurrent_laplace.cli.parsing import session
+from recurrent_laplace.cli.parsing import OwnTasks, session
+from recurrent_laplace.runs.origin import changed_tasks
+from recurrent_laplace.tasks import load_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(OwnTasks):
     """Draw the paper's figures from finished runs, judge its claims, and write both to one page."""
 
     folder: Annotated[Positional[Path], tyro.conf.arg(metavar="DIR")]
@@ -26,7 +29,11 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = tyro.cli(Report, prog="recurrent-laplace report", args=argv)
     with session():
+        for reference in options.task:
+            load_task(reference)
         page = draw_page(options.folder, options.out)
+        for difference in changed_tasks(options.folder):
+            print(f"note: {difference}.", file=sys.stderr)
     print(page)
 
 

@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes
 
 from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.faithfulness import method_names
-from recurrent_laplace.cli.parsing import parse, session
+from recurrent_laplace.cli.parsing import load_own_task, note_version, parse, session
 from recurrent_laplace.errors import check_choice, check_seed
 from recurrent_laplace.evaluation.shifts.study import ShiftConfig, check_shiftable, shiftbench
 from recurrent_laplace.models import Agent, Regressor
@@ -34,7 +34,8 @@ class ShiftBench:
     run: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]
     """Run directories of one configuration, on a task that has shifts; all seeds are used."""
     task: Annotated[str | None, unset("TASK")] = None
-    """Expected task of the runs; an error if they have another."""
+    """Expected task of the runs; an error if they have another. One that is not of the package is named as in
+    `train`."""
     beside: Annotated[tuple[Path, ...], unset("RUN ...")] = ()
     """Runs with a posterior (VRNN, Laplace-VRNN, conjugate) on the same task, whose own beliefs are scored
     on the same episodes."""
@@ -48,6 +49,7 @@ class ShiftBench:
 def main(argv: list[str]) -> None:
     """Run the command."""
     with session():
+        name = load_own_task(argv)
         default = ShiftBench(run=tyro.MISSING, config=ShiftConfig())
         chosen = parse(ShiftBench, argv, verb="shiftbench", default=default)
         check_seed(chosen.config.seed)
@@ -57,8 +59,8 @@ def main(argv: list[str]) -> None:
             raise ValueError(f"the page cannot be written to {chosen.out}: not a file in an existing folder.")
         directories = [RunDirectory.open(path) for path in chosen.run]
         config = directories[0].run.config
-        if chosen.task is not None:
-            check_choice("task", chosen.task, (config.task.name,))
+        if name is not None:
+            check_choice("task", name, (config.task.name,))
         check_shiftable(config.task)
         shifts = chosen.shifts or tuple(name for name in shifts_of(config.task) if name != "none")
         for shift in shifts:
@@ -69,6 +71,7 @@ def main(argv: list[str]) -> None:
         )
         models = []
         for directory in directories:
+            note_version(directory)
             if directory.run.configuration != directories[0].run.configuration:
                 raise ValueError(f"{directory.path} is of another configuration than {directories[0].path}.")
             models += _load_seeds(directory)

@@ -1,6 +1,7 @@
 """`sweep`: many runs from one file."""
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from tyro.conf import Positional
 from recurrent_laplace.cli import fail
 from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.executor import ExecutorOptions
-from recurrent_laplace.cli.parsing import session
+from recurrent_laplace.cli.parsing import OwnTasks, session
 from recurrent_laplace.files import read_text
 from recurrent_laplace.posterior.cost import format_bytes
 from recurrent_laplace.runs.display import format_seconds
@@ -23,10 +24,11 @@ from recurrent_laplace.sweeps.directory import SweepDirectory, counts, describe,
 from recurrent_laplace.sweeps.forecast import Forecast
 from recurrent_laplace.sweeps.plan import Job
 from recurrent_laplace.sweeps.sweeper import run_sweep
+from recurrent_laplace.tasks.references import load_named, load_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sweep(ExecutorOptions):
+class Sweep(OwnTasks, ExecutorOptions):
     """Execute the runs of a sweep file; running the same command again continues where it stopped."""
 
     file: Annotated[Positional[Path], tyro.conf.arg(metavar="FILE.toml")]
@@ -46,9 +48,13 @@ def main(argv: list[str]) -> None:
     options = tyro.cli(Sweep, prog="recurrent-laplace sweep", args=argv)
     with session():
         tables = parse_toml(read_text(options.file), options.file)
+        # The user wrote the file: tasks that it names are loaded as if they were on the command line.
+        references = tuple(dict.fromkeys((*options.task, *load_named(tables))))
+        for reference in options.task:
+            load_task(reference)
         out = options.out or Path("runs") / options.file.stem
         directory = SweepDirectory.make(out, tables, options.file, options.only)
-        directory.attempts = options.attempts
+        directory.attempts, directory.references = options.attempts, references
         if options.dry_run:
             print_estimates(directory)
             return
@@ -60,7 +66,8 @@ def main(argv: list[str]) -> None:
         run_sweep(executor)
         finish(directory)
     print(f"finished: {directory.path}")
-    print(f"next: recurrent-laplace report {directory.path}")
+    flags = "".join(f" --task {shlex.quote(reference)}" for reference in references)
+    print(f"next: recurrent-laplace report {directory.path}{flags}")
 
 
 def finish(directory: SweepDirectory) -> None:

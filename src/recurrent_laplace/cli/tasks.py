@@ -13,7 +13,8 @@ import tyro
 from recurrent_laplace.cli.display import unset
 from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.errors import check_seed
-from recurrent_laplace.tasks import TASKS, make_task
+from recurrent_laplace.tasks import TASKS, load_task, make_task
+from recurrent_laplace.tasks.references import plugins
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class Tasks:
     """List the tasks with their parameters, or plot problems of one of them."""
 
     draw: Annotated[str | None, unset("TASK")] = None
-    """Task to plot problems of; without it, the tasks are listed."""
+    """Task to plot problems of, named as in `train`; without it, the tasks are listed."""
     out: Path = Path("task.png")
     """Image file to write: .png, .pdf or .svg."""
     seed: int = 0
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> None:
         from recurrent_laplace.report.style import save_figure
         from recurrent_laplace.report.tasks import draw_task
 
-        figure = draw_task(make_task(options.draw), key=jax.random.key(options.seed))
+        figure = draw_task(make_task(load_task(options.draw)), key=jax.random.key(options.seed))
         save_figure(figure, options.out)
     print(options.out)
 
@@ -56,6 +57,8 @@ def _list() -> None:
             flag = f"--task.{field.name.replace('_', '-')} {field.default}"
             print(f"  {flag:28} {docstrings.get(field.name, '')}")
         print()
+    for name, point in plugins().items():
+        print(f"{name}: installed plugin, {point.value}")
 
 
 def field_docstrings(kind: type) -> dict[str, str]:

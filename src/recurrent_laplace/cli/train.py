@@ -19,6 +19,7 @@ from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.evaluation import evaluate_missing
 from recurrent_laplace.runs.presets import PRESETS
 from recurrent_laplace.runs.runner import RunOptions, follow_run, train_run
+from recurrent_laplace.tasks.references import task_flag
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,8 @@ class Train:
     """
 
     task: str
-    """Name of the task; `recurrent-laplace tasks` lists them."""
+    """Name of the task (`recurrent-laplace tasks` lists them), package.module:Class for one of your own, the
+    name of an installed plugin, or gymnax:NAME."""
     preset: Literal["smoke", "small", "laptop", "reproduction", "paper"]
     """Source of the defaults: seconds, a minute, or minutes on two cores, those of `reproduce`, or the
     paper's values."""
@@ -102,4 +104,4 @@ def main(argv: list[str]) -> None:
             for path in evaluate_missing(directory, with_snapshots=True):
                 print(f"evaluated: {path}")
     print(f"finished: {directory.path}")
-    print(f"next: recurrent-laplace evaluate {directory.path}")
+    print(f"next: recurrent-laplace evaluate {directory.path}{task_flag(run.config.task)}")

@@ -32,7 +32,8 @@ def evaluate_control(
     """Run the agent in `tasks` test problems for the longest of `LENGTHS`.
 
     Columns at length t: `return` and `cumulative_regret` of the first t steps; `regret`, `policy_entropy`,
-    `entropy` and `kl` at step t, after t inputs. At length 0, only the prior's entropy is defined.
+    `entropy` and `kl` at step t, after t inputs. At length 0, only the prior's entropy is defined. A task
+    without regret has no columns of it.
     """
     steps = max(LENGTHS)
 
@@ -52,12 +53,13 @@ def evaluate_control(
         assert readings is not None
         series = {
             "return": at_lengths(jnp.cumsum(experience.reward), first=0.0),
-            "cumulative_regret": at_lengths(jnp.cumsum(experience.regret), first=0.0),
-            "regret": at_lengths(experience.regret),
             "policy_entropy": at_lengths(readings.policy_entropy),
             "entropy": jnp.full(len(LENGTHS), jnp.nan),
             "kl": jnp.full(len(LENGTHS), jnp.nan),
         }
+        if experience.regret is not None:
+            series["cumulative_regret"] = at_lengths(jnp.cumsum(experience.regret), first=0.0)
+            series["regret"] = at_lengths(experience.regret)
         if readings.entropy is not None and readings.kl is not None:
             prior = agent.posterior.prior()
             assert isinstance(prior, AbstractGaussian)

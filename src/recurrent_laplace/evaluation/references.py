@@ -62,11 +62,12 @@ def _play_references(
         tables = {}
         for name, agent in names.items():
             played = play(task, agents[agent](problem), problem, steps=steps, key=key_play)
-            tables[name] = {
-                "return": at_lengths(jnp.cumsum(played.reward), 0.0, lengths),
-                "cumulative_regret": at_lengths(jnp.cumsum(played.regret), 0.0, lengths),
-                "regret": at_lengths(played.regret, lengths=lengths),
-            }
+            tables[name] = {"return": at_lengths(jnp.cumsum(played.reward), 0.0, lengths)}
+            if played.regret is not None:
+                tables[name] |= {
+                    "cumulative_regret": at_lengths(jnp.cumsum(played.regret), 0.0, lengths),
+                    "regret": at_lengths(played.regret, lengths=lengths),
+                }
         return tables
 
     return jax.lax.map(play_task, test_keys(tasks), batch_size=min(tasks, TASKS_AT_ONCE))

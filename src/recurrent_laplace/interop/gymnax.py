@@ -34,7 +34,7 @@ class GymnaxTask(AbstractControlTask):
     A problem consists of what a reset samples (the arms of a bandit, the goal of a maze), and of the
     parameters, if they are sampled. With `start="same"` both stay for the whole task, as the goal does in
     `Gridworld`; with `start="fresh"` each episode begins with a new reset, as in gymnax. Observations are
-    flattened, or one-hot where they are discrete. Regret is NaN, since the best return is not known.
+    flattened, or one-hot where they are discrete. There is no regret, since the best return is not known.
 
     ```python
     environment, params = gymnax.make("CartPole-v1")
@@ -111,7 +111,7 @@ class GymnaxTask(AbstractControlTask):
         new = jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), new, state)
         observation = self._flat(observation)
         reward = jnp.asarray(reward, observation.dtype)
-        return new, Step(observation, reward, terminated, truncated, jnp.full_like(reward, jnp.nan))
+        return new, Step(observation, reward, terminated, truncated)
 
     @property
     def _spaces(self) -> tuple[Any, Any]:

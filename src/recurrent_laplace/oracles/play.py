@@ -23,7 +23,7 @@ class Played(eqx.Module):
     """
 
     reward: Float[Array, "*lead"]
-    regret: Float[Array, "*lead"]
+    regret: Float[Array, "*lead"] | None
     entropy: Float[Array, "*lead"]
     surprise: Float[Array, "*lead"]
 

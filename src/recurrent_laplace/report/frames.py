@@ -16,6 +16,7 @@ from recurrent_laplace.runs.estimate import parameters
 from recurrent_laplace.runs.evaluation import not_finite, stale_evaluation
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
+from recurrent_laplace.tasks.references import task_flag
 
 RUNS_SCHEMA = {
     "run": pl.String,
@@ -191,7 +192,7 @@ def _exclusion_reason(directory: RunDirectory) -> str | None:
         return "not begun"
     if status.state != "finished":
         return status.state
-    evaluate = f"recurrent-laplace evaluate {directory.path}"
+    evaluate = f"recurrent-laplace evaluate {directory.path}{task_flag(directory.run.config.task)}"
     if not directory.evaluation_path.exists():
         return f"not evaluated: run {evaluate}"
     stale = stale_evaluation(directory)

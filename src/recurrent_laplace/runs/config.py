@@ -22,7 +22,8 @@ from recurrent_laplace.models.posterior_config import (
     posterior_class,
 )
 from recurrent_laplace.runs.toml import Tables, parse_toml
-from recurrent_laplace.tasks import TASKS, AbstractTask, check_task, make_task
+from recurrent_laplace.tasks import AbstractTask, make_task
+from recurrent_laplace.tasks.references import TaskNotLoadedError, origin_of, task_class
 
 SCHEMA = 1
 """Version of the file format of run directories; newer versions are refused."""
@@ -47,6 +48,9 @@ ADDED_LATER = {
 
 FLAT_KINDS = ("point", "variational", "laplace")
 """Posteriors stored and hashed with all options of a Laplace posterior, as in version 0.1."""
+
+FLOATS = (float, float | None, float | tuple[float, float])
+"""Types of fields that store an integer as a float."""
 
 SECTIONS = {"agent": AgentConfig, "learning": LearningConfig}
 
@@ -161,7 +165,10 @@ class Run:
     def _identity(self) -> Tables:
         """Tables of the run before calibration."""
         config = dataclasses.replace(self.config, posterior=self.requested_posterior)
-        return dataclasses.replace(self, config=config).tables()
+        tables = dataclasses.replace(self, config=config).tables()
+        # A task keeps its runs when its module is moved; its version is checked by `runs/origin.py`.
+        tables["task"].pop("reference", None)
+        return tables
 
     @classmethod
     def from_toml(cls, text: str, source: Path) -> "Run":
@@ -178,6 +185,8 @@ class Run:
                 calibration = Calibrated(**_values(Calibrated, calibration))
             run = cls.of(tables, seed=seed, seeds=seeds, parent=parent, calibration=calibration)
             run.check()
+        except TaskNotLoadedError as problem:
+            raise ValueError(f"{source}: {problem}") from problem
         except (KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"{source} is not the configuration of a run: {problem}") from problem
         return run
@@ -201,8 +210,13 @@ def task_id(task: AbstractTask) -> str:
 
 def config_tables(config: Config, unused: Tables | None = None) -> Tables:
     """TOML tables of a configuration; None values are left out."""
+    origin = origin_of(type(config.task))
     tables = {
-        "task": {"name": config.task.name} | _fields(config.task),
+        "task": {
+            "name": config.task.name,
+            "reference": None if origin is None else origin.reference,
+            **_fields(config.task),
+        },
         "agent": _fields(config.agent),
         "posterior": posterior_table(config.posterior, unused or {}),
         "learning": _fields(config.learning),
@@ -217,8 +231,9 @@ def config_from(tables: Tables) -> Config:
     """Configuration described by tables; missing keys take their defaults, unknown keys are errors."""
     check_keys(tables)
     task = dict(tables.get("task", {}))
-    name = task.pop("name", "gridworld")
-    task = make_task(name, **_values(TASKS[name], task))
+    kind = task_class(task)
+    parameters = {key: value for key, value in task.items() if key not in ("name", "reference")}
+    task = make_task(kind.name, **_values(kind, parameters))
     sections = {name: kind(**_values(kind, tables.get(name, {}))) for name, kind in SECTIONS.items()}
     return Config(task=task, posterior=posterior_from(tables)[0], **sections)
 
@@ -251,9 +266,7 @@ def check_keys(tables: Tables) -> None:
         if not isinstance(table, dict):
             raise ValueError(f"section {name!r} must be a table; got {shown(table)}.")
         if name == "task":
-            chosen = table.get("name", "gridworld")
-            check_task(chosen)
-            known = ["name", *(field.name for field in dataclasses.fields(TASKS[chosen]))]
+            known = ["name", "reference", *(field.name for field in dataclasses.fields(task_class(table)))]
         elif name == "posterior":
             known = ["kind", *all_options()]
         else:
@@ -269,9 +282,7 @@ def _values(kind: type, table: dict[str, Any]) -> dict[str, Any]:
     for key, value in table.items():
         if isinstance(value, list):
             value = tuple(value)
-        elif (
-            hints.get(key) in (float, float | None) and isinstance(value, int) and not isinstance(value, bool)
-        ):
+        elif hints.get(key) in FLOATS and isinstance(value, int) and not isinstance(value, bool):
             # Integers beyond the range of float are rejected later, by the check of their range.
             with contextlib.suppress(OverflowError):
                 value = float(value)

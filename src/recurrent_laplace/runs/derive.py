@@ -10,6 +10,7 @@ from recurrent_laplace.models import AbstractPosteriorConfig, with_posterior
 from recurrent_laplace.runs.config import Parent, Run, Tables
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.models import find_snapshot, load_optimizer_state, load_weights, seed_keys
+from recurrent_laplace.runs.origin import check_origin
 from recurrent_laplace.runs.runner import RunOptions, train_run
 
 
@@ -63,6 +64,7 @@ def link_to(parent: Run, snapshot: int, updates: int, *, fresh_optimizer: bool) 
 def run_derived(run: Run, parent: RunDirectory, options: RunOptions) -> RunDirectory:
     """Execute a run that was derived from `parent`."""
     assert run.parent is not None
+    check_origin(parent)
     update, posterior = run.parent.snapshot, run.config.posterior
     model = load_weights(parent, update)
     state = load_optimizer_state(parent, update) if run.start else None

@@ -20,6 +20,7 @@ from recurrent_laplace.files import (
 )
 from recurrent_laplace.runs.checkpoints import Checkpoints
 from recurrent_laplace.runs.config import Run
+from recurrent_laplace.tasks.references import task_flag
 
 RunState = Literal["running", "interrupted", "failed", "finished"]
 
@@ -37,6 +38,7 @@ class RunDirectory:
     ```
     <out>/<run id>/
       config.toml  provenance.json  metrics.parquet  evaluation.parquet  checkpoints/  log.txt  status
+      task.json                  version of a task that was loaded by a reference
     ```
     """
 
@@ -135,7 +137,8 @@ class RunDirectory:
         """Command that restores lost checkpoints."""
         if self.run.parent is None:
             return (
-                f"recurrent-laplace train --config {self.path / 'config.toml'} --seed {self.run.seed} "
+                f"recurrent-laplace train{task_flag(self.run.config.task)} "
+                f"--config {self.path / 'config.toml'} --seed {self.run.seed} "
                 f"--seeds {self.run.seeds} --out {self.path.parent} --resume"
             )
         verb = "finetune" if self.run.config.learning.updates else "posthoc"

@@ -15,6 +15,7 @@ from recurrent_laplace.runs.config import task_id
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, evaluation_frame, read_table, write_table
 from recurrent_laplace.tasks import AbstractControlTask, AbstractTask
 from recurrent_laplace.tasks.held_out import LENGTHS
+from recurrent_laplace.tasks.references import origin_of
 
 TRAINING_TASKS = 256
 """Number of training tasks: more than test tasks, since runs are not paired on them."""
@@ -29,6 +30,7 @@ def oracle_table(folder: Path, task: AbstractTask, *, tasks: int = TEST_TASKS) -
     # The first test tasks do not depend on their number: one table serves all smaller numbers.
     count = max(tasks, TEST_TASKS)
     name = task_id(task) if count == TEST_TASKS else f"{task_id(task)}-{count}-tasks"
+    name += _version(task)
     table = _cached(folder, name, task_id(task), LENGTHS, lambda: evaluate_references(task, tasks=count))
     return table.filter(pl.col("task") < tasks)
 
@@ -42,8 +44,18 @@ def training_table(folder: Path, task: AbstractTask, *, steps: int) -> pl.DataFr
         return pl.DataFrame(schema=EVALUATION_SCHEMA)
     name = training_id(task_id(task), steps)
     return _cached(
-        folder, name, name, (steps,), lambda: training_reference(task, tasks=TRAINING_TASKS, steps=steps)
+        folder,
+        name + _version(task),
+        name,
+        (steps,),
+        lambda: training_reference(task, tasks=TRAINING_TASKS, steps=steps),
     )
+
+
+def _version(task: AbstractTask) -> str:
+    """Part of a file name: the version of a task that the user may change, with its oracle."""
+    origin = origin_of(type(task))
+    return "" if origin is None else f"-{origin.digest[:12]}"
 
 
 def training_id(task: str, steps: int) -> str:

@@ -33,9 +33,11 @@ from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.display import Display
 from recurrent_laplace.runs.loggers import LOGGERS, open_loggers
 from recurrent_laplace.runs.models import load_state, seed_keys, snapshot_updates
+from recurrent_laplace.runs.origin import check_origin, store_origin
 from recurrent_laplace.runs.provenance import describe_session, now, read_sessions, write_sessions
 from recurrent_laplace.runs.requirements import require_training_memory
 from recurrent_laplace.runs.tables import METRICS_SCHEMA, metrics_frame, read_table, write_table
+from recurrent_laplace.tasks.conformance import check_dynamics
 
 CALL_SECONDS = 1.0
 """Target duration of a compiled call, after which progress is shown and Ctrl-C takes effect."""
@@ -112,6 +114,7 @@ def _prepare(run: Run, options: RunOptions, group: Group) -> Train:
     # Checked first, so that invalid options fail in all processes alike.
     group.check_same(f"{run.id} on {options.devices} devices")
     run.check()
+    check_dynamics(run.config.task)
     options.check()
     require_training_memory(run, group.size)
     mesh, sharded = choose_mesh(options.devices, run.seeds)
@@ -121,6 +124,7 @@ def _prepare(run: Run, options: RunOptions, group: Group) -> Train:
 def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, group: Group) -> RunDirectory:
     directory = RunDirectory.at(options.out, run)
     check_free(directory, options)
+    check_origin(directory)
     if directory.is_finished and directory.checkpoints.is_intact(run.config.learning.updates):
         return directory
     with directory.locked(), _loggers(directory, options.log) as loggers:
@@ -130,6 +134,7 @@ def _lead(run: Run, options: RunOptions, train: Train, initial: Initial | None, 
         compilation = _compile_meanwhile(train, run) if is_new else None
         state, history = _load(directory, train, initial)
         # Nothing is written before this line, so that files that cannot be read stay as they are.
+        store_origin(directory)
         write_sessions(directory.provenance_path, sessions)
         directory.set_status("running")
         try:

@@ -61,6 +61,8 @@ class SweepDirectory:
         self.path = path
         self.plan = plan
         self.attempts = attempts
+        self.references: tuple[str, ...] = ()
+        """References of tasks that workers load: those that the user has named."""
         self.runs = path / "runs"
         self.leases = Leases(path / "jobs", runs=self.runs)
         self._done: set[str] = set()

@@ -14,7 +14,7 @@ from recurrent_laplace.files import StorageError
 from recurrent_laplace.machine.compilation import quick_compile_flags
 from recurrent_laplace.machine.devices import cores
 from recurrent_laplace.sweeps.directory import SweepDirectory
-from recurrent_laplace.sweeps.worker import STOPPED
+from recurrent_laplace.sweeps.worker import STOPPED, task_arguments
 
 
 def last_line(log: Path) -> str:
@@ -133,6 +133,7 @@ class LocalExecutor(AbstractExecutor):
             environment["XLA_FLAGS"] = quick_compile_flags()
         command = python_module("recurrent_laplace.sweeps.worker")
         command += [str(directory.path), *only, "--attempts", str(directory.attempts)]
+        command += task_arguments(directory.references, Path.cwd())
         logs = [directory.path / "logs" / f"worker-{number}.txt" for number in range(workers)]
         super().__init__(directory, [Process(command, log, environment) for log in logs])
 

@@ -51,7 +51,7 @@ from recurrent_laplace.runs.derive import link_to
 from recurrent_laplace.runs.models import snapshot_updates
 from recurrent_laplace.runs.presets import PRESETS, load_preset
 from recurrent_laplace.runs.toml import Tables, merge
-from recurrent_laplace.tasks import check_task
+from recurrent_laplace.tasks.references import registered_name, task_class
 
 TOP_KEYS = ("title", "preset", "quick_compile", "seed", "seeds", "seeds_per_run", "stage")
 TOP_KEYS += ("evaluate_snapshots", "test_tasks", "configurations")
@@ -217,7 +217,7 @@ def _stage_jobs(stage: Tables, top: Tables, earlier: dict[str, list[Job]]) -> It
         for chosen in _combinations(stage):
             task = chosen.get("task.name", "gridworld")
             kind = chosen.get("posterior.kind", "point")
-            check_task(task)
+            task_class({"name": task})
             posterior_class(kind)
             requested = merge(load_preset(preset, task, kind), _nest({"task.name": task} | chosen))
             for seed, seeds in _seed_ranges(stage, top):
@@ -330,6 +330,11 @@ def _flatten(tables: Tables) -> Flat:
             flat |= {f"{section}.{key}": value for key, value in table.items()}
         else:
             flat[section] = table
+    if "task.name" in flat:
+        named = flat["task.name"]
+        flat["task.name"] = (
+            [registered_name(name) for name in named] if isinstance(named, list) else registered_name(named)
+        )
     return flat
 
 

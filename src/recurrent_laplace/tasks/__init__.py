@@ -15,6 +15,7 @@ from recurrent_laplace.tasks.base import Vocabulary as Vocabulary
 from recurrent_laplace.tasks.coin import PiecewiseCoin as PiecewiseCoin
 from recurrent_laplace.tasks.gridworld import Gridworld as Gridworld
 from recurrent_laplace.tasks.lqg import LQG as LQG
+from recurrent_laplace.tasks.references import load_task as load_task
 from recurrent_laplace.tasks.registry import TASKS as TASKS
 from recurrent_laplace.tasks.registry import check_task as check_task
 from recurrent_laplace.tasks.registry import make_task as make_task

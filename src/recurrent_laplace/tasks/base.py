@@ -32,7 +32,7 @@ class Step(eqx.Module):
     - `terminated`: whether the episode ended in a terminal state, such as a goal.
     - `truncated`: whether the episode ran out of time.
     - `regret`: the reward of the best agent that knows the problem, less that of this action, in expectation
-      where rewards are random.
+      where rewards are random; None, at every step, where it is not known.
 
     ```python
     task = rl.TwoArmBandit()
@@ -46,7 +46,7 @@ class Step(eqx.Module):
     reward: Float[Array, ""]
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
-    regret: Float[Array, ""]
+    regret: Float[Array, ""] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

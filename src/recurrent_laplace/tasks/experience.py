@@ -23,7 +23,7 @@ class Experience(eqx.Module):
     log_prob: Float[Array, "*lead"]
     value: Float[Array, "*values"]
     reward: Float[Array, "*lead"]
-    regret: Float[Array, "*lead"]
+    regret: Float[Array, "*lead"] | None
     episode_end: Bool[Array, "*lead"]
     belief: AbstractBelief | None = None
     choice: Float[Array, "*lead A"] | None = None

@@ -45,6 +45,8 @@ def register_task(task: Any = None, **parts: Any) -> Any:
     # A subclass without the decorator inherits `__dataclass_fields__`, but its own fields are not in it.
     if "__dataclass_fields__" not in vars(task):
         raise ValueError(f"task must be a frozen dataclass; got {task!r}.")
+    if "reference" in vars(task)["__dataclass_fields__"]:
+        raise ValueError(f"task must not have a parameter called 'reference'; {task!r} has one.")
     if not isinstance(getattr(task, "name", None), str):
         raise ValueError(f"task must have a name; {task!r} has none.")
     if TASKS.get(task.name, task) is not task:

@@ -82,7 +82,9 @@ class AbstractControlObjective(AbstractObjective):
         sizes = {"tasks": self.learning.batch, "epochs": self.passes, "minibatches": self.minibatches}
         learned = minibatch_epochs(step, model, optimizer, batch, **sizes, key=key)
         experience = batch.experience
-        sums = {"return": experience.reward, "cumulative_regret": experience.regret}
+        sums = {"return": experience.reward}
+        if experience.regret is not None:
+            sums["cumulative_regret"] = experience.regret
         totals = {name: jnp.mean(jnp.sum(values, axis=-1)) for name, values in sums.items()}
         return learned._replace(metrics=learned.metrics | totals, variables=variables)
 

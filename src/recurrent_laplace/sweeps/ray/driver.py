@@ -28,7 +28,7 @@ from recurrent_laplace.sweeps.directory import SweepDirectory, describe
 from recurrent_laplace.sweeps.plan import Job
 from recurrent_laplace.sweeps.ray import task as ray_task
 from recurrent_laplace.sweeps.ray.executor import answers, log_of
-from recurrent_laplace.sweeps.worker import STOPPED
+from recurrent_laplace.sweeps.worker import STOPPED, add_task_arguments, load_tasks, task_arguments
 
 LOOK_SECONDS = 0.5
 """Polling interval of the driver."""
@@ -58,15 +58,18 @@ def main() -> None:
     parser.add_argument("--cpus-per-run", type=int, default=1)
     parser.add_argument("--overflow", type=Path)
     parser.add_argument("--address")
+    add_task_arguments(parser)
     options = parser.parse_args()
     stop = threading.Event()
     threading.Thread(target=_stop_with_the_sweeper, args=(stop,), daemon=True).start()
     try:
+        load_tasks(options)
         connect(options.address)
         directory = SweepDirectory.open(options.directory.resolve(), tuple(options.stages))
         directory.attempts = options.attempts
         directory.leases.overflow = options.overflow
-        driver = Driver(directory, options.cpus_per_run)
+        tasks = task_arguments(options.task, options.task_folder)
+        driver = Driver(directory, options.cpus_per_run, tasks)
         try:
             driver.work(stop)
         finally:
@@ -112,8 +115,9 @@ class Submitted(NamedTuple):
 class Driver:
     """Submits ready jobs as Ray tasks; their results are read from the sweep directory."""
 
-    def __init__(self, directory: SweepDirectory, cpus_per_run: int):
+    def __init__(self, directory: SweepDirectory, cpus_per_run: int, tasks: list[str]):
         self.directory = directory
+        self.tasks = tasks
         self.cpus_per_run = cpus_per_run
         self.submitted: dict[ray.ObjectRef, Submitted] = {}
         self.losses: collections.Counter[str] = collections.Counter()
@@ -162,7 +166,7 @@ class Driver:
     def _send(self, job: Job, memory: int) -> None:
         """Submit a job to a node with enough memory, or with all memory of a node if it needs more."""
         path, owner = self.directory.path, uuid.uuid4().hex
-        arguments = [str(path), job.stage, "--attempts", str(self.directory.attempts)]
+        arguments = [str(path), job.stage, "--attempts", str(self.directory.attempts), *self.tasks]
         order = ray_task.Order(
             directory=str(path),
             digest=self.digest,

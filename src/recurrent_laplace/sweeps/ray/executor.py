@@ -13,7 +13,7 @@ from recurrent_laplace.errors import check_size
 from recurrent_laplace.files import StorageError
 from recurrent_laplace.sweeps.directory import SweepDirectory
 from recurrent_laplace.sweeps.local import AbstractExecutor, Process, last_line, python_module
-from recurrent_laplace.sweeps.worker import STOPPED
+from recurrent_laplace.sweeps.worker import STOPPED, task_arguments
 
 PROBE_SECONDS = 4.0
 """Timeout of an address to answer."""
@@ -41,6 +41,7 @@ class RayExecutor(AbstractExecutor):
         command = [*python_module("recurrent_laplace.sweeps.ray.driver"), str(directory.path), *only]
         command += ["--attempts", str(directory.attempts), "--cpus-per-run", str(cpus_per_run)]
         command += ["--address", address] if address else []
+        command += task_arguments(directory.references, Path.cwd())
         # If the disk of the sweep is full, the driver records attempts here, where this process reads them.
         leases = directory.leases
         leases.overflow = Path(tempfile.mkdtemp(prefix="recurrent-laplace-"))
