@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from recurrent_laplace.errors import check_size, shown
@@ -123,7 +124,7 @@ class Discrete(AbstractActionSpace):
         return (action + 1) % self.actions
 
     def check(self, action: Any) -> None:
-        if isinstance(action, jax.core.Tracer):
+        if isinstance(action, Tracer):
             return
         value = np.asarray(action)
         if value.shape or not np.issubdtype(value.dtype, np.integer) or not 0 <= value < self.actions:
@@ -244,7 +245,7 @@ class Box(AbstractActionSpace):
         return 2 * self.center(action.dtype) - action
 
     def check(self, action: Any) -> None:
-        if isinstance(action, jax.core.Tracer):
+        if isinstance(action, Tracer):
             return
         value = np.asarray(action, float)
         if value.shape != (self.size,):

@@ -48,7 +48,8 @@ def write_tables(
         write_table(paths["training"], training_table(frames, points))
         if sum(path.stat().st_size for path in paths.values()) < limit:
             return list(paths.values())
-    raise StorageError(f"the tables of {folder} are larger than {limit} bytes, with {points} points a curve.")
+    fewest = min(POINTS)
+    raise StorageError(f"the tables of {folder} are larger than {limit} bytes, with {fewest} points a curve.")
 
 
 CLAIMS_SCHEMA = {

@@ -46,7 +46,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     check_choice("the suffix of a figure's file name", suffix, SUFFIXES)
     path.parent.mkdir(parents=True, exist_ok=True)
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-    settings = {"svg.hashsalt": "recurrent-laplace", "pdf.fonttype": 42}
+    settings: dict[Any, Any] = {"svg.hashsalt": "recurrent-laplace", "pdf.fonttype": 42}
     with replacing(path) as unfinished, matplotlib.rc_context(settings):
         figure.savefig(unfinished, format=suffix[1:], dpi=200, metadata=dates.get(suffix))
     return path

@@ -60,8 +60,8 @@ def split_tasks(values: Shaped[np.ndarray, "E ..."]) -> Split:
 class Moments(NamedTuple):
     """Mean and variance of each decoded number under a belief."""
 
-    mean: Float[Array, "*lead K"]
-    variance: Float[Array, "*lead K"]
+    mean: Float[Array | np.ndarray, "*lead K"]
+    variance: Float[Array | np.ndarray, "*lead K"]
 
 
 class Ridge(NamedTuple):

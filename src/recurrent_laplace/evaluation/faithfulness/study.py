@@ -367,10 +367,11 @@ def _spread_measures(
 def moment_measures(belief: Moments, truth: GroundTruth) -> dict[str, float]:
     """Rank agreement and coverage of beliefs about the parameters of the test tasks."""
     exact_variance = split_tasks(truth.variance).test
-    error = split_tasks(truth.parameter).test[:, None] - belief.mean
+    mean, variance = np.asarray(belief.mean), np.asarray(belief.variance)
+    error = split_tasks(truth.parameter).test[:, None] - mean
     return {
-        "rank_agreement": rank_agreement(belief.variance.sum(axis=-1), exact_variance.sum(axis=-1)),
-        **_coverage_measures(error, np.sqrt(np.maximum(belief.variance, 0)), exact_variance),
+        "rank_agreement": rank_agreement(variance.sum(axis=-1), exact_variance.sum(axis=-1)),
+        **_coverage_measures(error, np.sqrt(np.maximum(variance, 0)), exact_variance),
     }
 
 
