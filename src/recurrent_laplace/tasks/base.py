@@ -142,7 +142,7 @@ class AbstractControlTask(AbstractTask):
         super().__init_subclass__(**options)
         if "actions" in cls.__dict__ and "action_space" not in cls.__dict__:
             # A property of the class, which a type checker takes for an assignment to a task.
-            setattr(cls, "action_space", property(lambda self: Discrete(self.actions)))
+            type.__setattr__(cls, "action_space", property(lambda self: Discrete(self.actions)))
         if "alphabet" in cls.__dict__:
             message = f"{cls.__name__}.alphabet is deprecated: call it vocabulary, and return rl.Vocabulary."
             warnings.warn(message, DeprecationWarning, stacklevel=2)
