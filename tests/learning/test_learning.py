@@ -22,9 +22,11 @@ from support.registry import TOLERANCE, assert_close
 import recurrent_laplace as rl
 from recurrent_laplace.learning import rollout as rollout_module
 from recurrent_laplace.learning import train as train_module
+from recurrent_laplace.learning.objectives import control as control_module
 from recurrent_laplace.learning.objectives import ppo as ppo_module
 from recurrent_laplace.learning.objectives.base import Schedule
-from recurrent_laplace.learning.objectives.ppo import Batch, clipped_objective, control_loss, gather
+from recurrent_laplace.learning.objectives.control import Batch, gather
+from recurrent_laplace.learning.objectives.ppo import clipped_objective, control_loss
 from recurrent_laplace.learning.objectives.regression import Pairs, regression_loss, sample_pairs
 from recurrent_laplace.learning.optimizer import learning_rate, make_optimizer
 from recurrent_laplace.learning.returns import advantages
@@ -943,7 +945,7 @@ def test_every_epoch_has_every_task_in_one_minibatch(monkeypatch):
         }
         return jnp.sum(model.posterior.memory.cell.weight_hh), (metrics, jnp.array(True))
 
-    monkeypatch.setattr(ppo_module, "gather", lambda *args, **kwargs: Batch(experience, powers))
+    monkeypatch.setattr(control_module, "gather", lambda *args, **kwargs: Batch(experience, powers))
     monkeypatch.setattr(ppo_module, "control_loss", loss)
     state, progress = train.advance(train.start_from(model_of(CONTROL), KEY), 9)
     rows = {name: np.asarray(row)[:9] for name, row in progress.metrics.items()}

@@ -13,6 +13,7 @@ import pytest
 import scipy.stats
 from support.registry import assert_close
 
+from recurrent_laplace.models.actions import Discrete
 from recurrent_laplace.oracles import (
     LEAST_PROBABILITY,
     BayesUCB,
@@ -259,7 +260,7 @@ def test_walker_is_between_random_and_the_plan_which_is_below_being_told():
     planned = plan_gridworld(task, horizon=steps)
     greedy = play_all(task, lambda _: Walker(oracle), steps).reward.sum(axis=1).mean()
     told = play_all(task, lambda problem: ToldWalker(oracle, problem.goal), steps).reward.sum(axis=1).mean()
-    random = play_all(task, lambda _: RandomAgent(oracle, rl.Discrete(4)), steps).reward.sum(axis=1).mean()
+    random = play_all(task, lambda _: RandomAgent(oracle, Discrete(4)), steps).reward.sum(axis=1).mean()
     assert random < greedy <= planned + 1e-9 < told
     assert greedy > 0.9 * planned
 

@@ -15,7 +15,6 @@ from recurrent_laplace.learning.objectives.control import (
     value_loss,
     with_predictions,
 )
-from recurrent_laplace.learning.objectives.control import gather as gather
 from recurrent_laplace.learning.options import LearningConfig, VMPOOptions
 from recurrent_laplace.models import Agent
 
