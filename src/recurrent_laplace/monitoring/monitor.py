@@ -19,10 +19,18 @@ from recurrent_laplace.cells.memory import select
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractBelief
-from recurrent_laplace.monitoring.forecast import Forecast
-from recurrent_laplace.monitoring.readings import Heads, Policy, Reading, Value, all_finite, check_heads, read
+from recurrent_laplace.monitoring.forecast import Forecast, split_by_target
+from recurrent_laplace.monitoring.readings import (
+    Heads,
+    Policy,
+    Reading,
+    Value,
+    all_finite,
+    check_heads,
+    read,
+    surprise,
+)
 from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
-from recurrent_laplace.posterior.targets import named_parts
 
 MOST_SAMPLES = 2**14
 """Upper limit of `samples`."""
@@ -132,7 +140,9 @@ class Monitor:
         self.state = initial_state(self.posterior, self.streams)
 
     @renamed_argument("seen", "context")
-    def step(self, x: Any, reset: Any = False, context: Any = None, *, query: Any = None) -> Reading:
+    def step(
+        self, x: Any, reset: Any = False, context: Any = None, *, query: Any = None, target: Any = None
+    ) -> Reading:
         """Update the belief with one input and read it.
 
         **Arguments:**
@@ -141,7 +151,8 @@ class Monitor:
         - `reset`: whether to return to the prior before this input, one boolean or one per stream.
         - `context`: the heads' second argument.
         - `query`: the query that this input answers, `(Q,)` or `(streams, Q)`, for a posterior that needs it;
-          NaN for none, as at the first input of an episode.
+          NaN for none. It may be left out at the first input of all streams, which answers none.
+        - `target`: the target of that query, `(K,)` or `(streams, K)`, for `reading.surprise`; NaN for none.
         """
         x = np.asarray(x, self._dtype)
         check_shape("x", x, self._shape)
@@ -152,8 +163,14 @@ class Monitor:
                     f"reset must be one boolean or have shape {self._lead}; got shape {reset.shape}."
                 )
             reset = np.broadcast_to(reset, self._lead)
+        if query is None and self.posterior.query_size and np.all(reset | (self.state.step == 0)):
+            query = np.full((*self._lead, self.posterior.query_size), np.nan)
         if query is not None:
             query = np.asarray(query, self._dtype)
+        if target is not None:
+            target = np.asarray(target, self._dtype)
+            size = self._predicting().predictor.likelihood.size
+            check_shape("target", target, (*self._lead, size))
         if not self._checked:
             first = context if self.streams is None else jax.tree.map(lambda leaf: leaf[0], context)
             check_heads(self.posterior, self.heads, first)
@@ -161,7 +178,7 @@ class Monitor:
         with self._lock:
             if self.posterior.grows:
                 self._make_room()
-            self._state, reading = self._step(self._constants, self._state, x, reset, context, query)
+            self._state, reading = self._step(self._constants, self._state, x, reset, context, query, target)
         return dataclasses.replace(jax.device_get(reading), source=self.source)
 
     def predict(self, query: Any) -> Forecast:
@@ -169,20 +186,20 @@ class Monitor:
 
         **Arguments:** `query`: for example this observation and an action, `(Q,)` or `(streams, Q)`.
         """
-        posterior = self.posterior
-        if not isinstance(posterior, LikelihoodPosterior):
-            raise ValueError(
-                "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
-                f"got a {type(posterior).__name__}."
-            )
+        posterior = self._predicting()
         query = np.asarray(query, self._dtype)
         check_shape("query", query, (*self._lead, posterior.query_size))
         mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
-        parts = named_parts(posterior.predictor.likelihood)
-        ends = np.cumsum([part.size for _, part in parts])[:-1]
-        names = [name for name, _ in parts]
-        means, stddevs = (np.split(array, ends, axis=-1) for array in (mean, stddev))
-        return Forecast(dict(zip(names, means, strict=True)), dict(zip(names, stddevs, strict=True)))
+        mean, stddev = (split_by_target(posterior.predictor.likelihood, array) for array in (mean, stddev))
+        return Forecast(mean, stddev)
+
+    def _predicting(self) -> LikelihoodPosterior:
+        if not isinstance(self.posterior, LikelihoodPosterior):
+            raise ValueError(
+                "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
+                f"got a {type(self.posterior).__name__}."
+            )
+        return self.posterior
 
     def __getstate__(self) -> dict[str, Any]:
         """Attributes without the lock, which cannot be copied."""
@@ -248,18 +265,32 @@ def _make_step(
 
     @jax.jit
     def step(
-        constants: list[Array], state: list[Array], x: Array, reset: Array, context: Any, query: Array | None
+        constants: list[Array],
+        state: list[Array],
+        x: Array,
+        reset: Array,
+        context: Any,
+        query: Array | None,
+        target: Array | None,
     ) -> tuple[list[Array], Reading]:
         posterior, weights, noise = jax.tree.unflatten(constants_tree, constants)
         heads = eqx.combine(weights, jax.tree.unflatten(functions_tree, functions))
 
         def advance(
-            stream: StreamState, x: Array, reset: Array, context: Any, query: Array | None
+            stream: StreamState,
+            x: Array,
+            reset: Array,
+            context: Any,
+            query: Array | None,
+            target: Array | None,
         ) -> tuple[StreamState, Reading]:
             state, belief = posterior.update(stream.state, x, reset, query=query)
             previous = select(reset, posterior.prior(), stream.belief)
             step = jnp.where(reset, 0, stream.step) + 1
             reading = read(belief, previous, step, heads, context, noise)
+            if target is not None:
+                assert query is not None
+                reading = dataclasses.replace(reading, surprise=surprise(posterior, previous, query, target))
             finite = all_finite((x, state, belief))
             reading = dataclasses.replace(reading, finite=reading.finite & finite)
             # The recurrence would propagate a NaN forever, so the state before it is kept.
@@ -268,7 +299,8 @@ def _make_step(
             return StreamState(state, select(finite, belief, previous), step), reading
 
         advance_all = advance if streams is None else jax.vmap(advance)
-        next_state, reading = advance_all(jax.tree.unflatten(state_tree, state), x, reset, context, query)
+        before = jax.tree.unflatten(state_tree, state)
+        next_state, reading = advance_all(before, x, reset, context, query, target)
         return jax.tree.leaves(next_state), reading
 
     return step

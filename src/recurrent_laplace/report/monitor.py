@@ -13,7 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from recurrent_laplace.files import write_text
 from recurrent_laplace.monitoring import Monitor
-from recurrent_laplace.monitoring.episode import Episode, diagnose_episodes, format_number
+from recurrent_laplace.monitoring.diagnose import diagnose_episodes
+from recurrent_laplace.monitoring.episode import Episode, format_number
 from recurrent_laplace.monitoring.signals import finite_or_nan
 from recurrent_laplace.report.page import PIXELS_PER_INCH, render_template
 from recurrent_laplace.report.style import BLUE, OTHERS, STYLE, VERMILION

@@ -1,0 +1,98 @@
+"""What the predictions of a belief are worth, in one sentence for each target."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+LEVEL = 0.9
+"""Nominal level of the intervals."""
+LEAST_EXPLAINED = 0.05
+"""Fraction of the deviance given the observation alone from which on a belief is informative."""
+LEAST_GAIN = 1e-3
+"""The same difference relative to the deviance of a constant: less is the precision of the fits."""
+ALMOST_ALL = 0.9
+"""Fraction of the deviance of a constant above which little is left for a belief to explain."""
+NARROW, WIDE = 0.8, 0.97
+"""Coverages of the intervals below and above which they are reported as too narrow and too wide."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Explained:
+    """Mean deviance of a target on test episodes, under three predictions.
+
+    The deviance is the squared error of Gaussian targets, each entry relative to its variance, otherwise
+    twice the negative log-likelihood.
+    """
+
+    constant: float
+    """Of the best constant."""
+    observation: float
+    """Of a head that sees the observation and the action, not the belief."""
+    full: float
+    """Of the fitted head."""
+    coverage: float
+    """Fraction of Gaussian targets inside their 90% intervals; NaN for others."""
+
+    @property
+    def beyond_constant(self) -> float:
+        """Fraction of the deviance of a constant that is explained: R^2 for Gaussian targets."""
+        return _fraction(self.full, self.constant)
+
+    @property
+    def beyond_observation(self) -> float:
+        """Fraction of the deviance given the observation alone that is explained."""
+        return _fraction(self.full, self.observation)
+
+    @property
+    def informative(self) -> bool:
+        """Whether the belief predicts more than the observation and the action do."""
+        gain = self.observation - self.full
+        return self.beyond_observation >= LEAST_EXPLAINED and gain >= LEAST_GAIN * self.constant
+
+    def describe(self, name: str) -> str:
+        """What the belief is worth for a target; if it is nothing, why, and what to try."""
+        if not self.informative:
+            return self._reason(name)
+        text = f"Predicts the next {name} {self.beyond_observation:.0%} better than the observation alone"
+        if not np.isfinite(self.coverage):
+            return f"{text}."
+        text += f"; its {LEVEL:.0%} intervals cover {self.coverage:.0%}."
+        if NARROW <= self.coverage <= WIDE:
+            return text
+        return f"{text} They are too {'narrow' if self.coverage < NARROW else 'wide'}: fit on more episodes."
+
+    def _reason(self, name: str) -> str:
+        alone = _fraction(self.observation, self.constant)
+        if alone > ALMOST_ALL:
+            return (
+                f"The belief adds nothing to the prediction of the next {name}: the observation and the "
+                "action "
+                f"alone explain {_percent(alone)} of it. Try a target that depends on something hidden, or "
+                "an "
+                "environment that hides more."
+            )
+        return (
+            f"The belief adds nothing to the prediction of the next {name}: "
+            f"{_percent(self.beyond_constant)} of "
+            f"it are explained with the belief, {_percent(alone)} without. Fit on more episodes; if that "
+            "does "
+            "not help, it is noise, or depends on nothing that the network remembers."
+        )
+
+
+def describe_all(explained: Mapping[str, Explained]) -> tuple[bool, tuple[str, ...]]:
+    """Whether the predictions of any target are informative, and a text for each, those of these first."""
+    order = sorted(explained, key=lambda name: not explained[name].informative)
+    informative = any(each.informative for each in explained.values())
+    return informative, tuple(explained[name].describe(name) for name in order)
+
+
+def _fraction(deviance: float, reference: float) -> float:
+    return 1 - deviance / reference if reference > 0 else 0.0
+
+
+def _percent(fraction: float) -> str:
+    """Percentage that is explained: not negative, and 100% only if it is all."""
+    fraction = min(max(fraction, 0.0), 1.0)
+    return f"{fraction:.2%}" if 0.99 <= fraction < 1 else f"{fraction:.0%}"
