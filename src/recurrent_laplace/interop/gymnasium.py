@@ -72,7 +72,8 @@ class Uncertainty(gymnasium.Wrapper):
 
     def _read(self, observation: Any, action: Any, reward: float, *, start: bool) -> dict[str, Any]:
         if isinstance(self.source, SB3Agent):
-            self.latest = self.source.step(observation, start)
+            previous = {"action": action, "reward": None if start else reward}
+            self.latest = self.source.step(observation, start, **previous)
             reading = self.latest.reading
         else:
             self.latest = reading = self.source.step(self.inputs(observation, action, reward), reset=start)

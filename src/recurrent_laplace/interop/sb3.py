@@ -114,8 +114,7 @@ class SB3Agent:
         if not eqx.tree_equal(posterior.memory, self.posterior.memory):
             raise ValueError(
                 "posterior must be over the LSTM of this agent; it is over another one: fit it on episodes "
-                "of this "
-                f"agent, with network={self.network!r}."
+                f"of this agent, with network={self.network!r}."
             )
         return SB3Agent(
             self.networks,
@@ -173,8 +172,7 @@ class SB3Agent:
         if not isinstance(self.posterior, LikelihoodPosterior) or self._observed is None:
             raise ValueError(
                 "predict needs the posterior of rl.fit_predictor (with_posterior) and an observation "
-                "(step); this "
-                f"agent has a {type(self.posterior).__name__}."
+                f"(step); this agent has a {type(self.posterior).__name__}."
             )
         return self.monitor.predict(self._query(self.posterior.predictor, action))
 
@@ -196,8 +194,7 @@ class SB3Agent:
         if action is None:
             raise ValueError(
                 "action must be the one that led to this observation, since the belief of this agent "
-                "predicts what "
-                "follows an action; got None."
+                "predicts what follows an action; got None."
             )
         answered = {"query": self._query(predictor, action)}
         if reward is not None or "reward" not in names:

@@ -53,8 +53,7 @@ CLOCK_REMEDY = (
 """Finding for a posterior whose width depends on t by construction."""
 REMEDY = (
     "Try rl.fit_predictor on recorded episodes: the width of its posterior depends on the data, and its "
-    "predictions "
-    "are in the units of the observations."
+    "predictions are in the units of the observations."
 )
 """Finding for a posterior that is not informative and predicts nothing."""
 SINGULAR = 1e6
@@ -135,8 +134,7 @@ class Diagnosis:
         _, *others = self.words
         width = (
             f"t alone explains {self.variations['entropy'].time:.0%} of the variance of the entropy: judge "
-            "the "
-            "uncertainty by the intervals of the forecasts."
+            "the uncertainty by the intervals of the forecasts."
         )
         return dataclasses.replace(made, informative=informative, words=(*words, *scores, width, *others))
 
@@ -273,8 +271,7 @@ def _describe_martingale(found: Martingale) -> str:
         f"Predictions of fixed queries drift by {found.drift:.1f} standard errors (a martingale: about 1), "
         "reverse "
         f"{-found.reversal:.0%} of a change at the next step (0%), and move {found.movement:.2g} times as "
-        "much as "
-        "their variance falls (1)."
+        "much as their variance falls (1)."
     )
 
 

@@ -35,6 +35,11 @@ class Explained:
     """Fraction of Gaussian targets inside their 90% intervals; NaN for others."""
 
     @property
+    def alone(self) -> float:
+        """Fraction of the deviance of a constant that the observation and the action explain."""
+        return _fraction(self.observation, self.constant)
+
+    @property
     def beyond_constant(self) -> float:
         """Fraction of the deviance of a constant that is explained: R^2 for Gaussian targets."""
         return _fraction(self.full, self.constant)
@@ -63,21 +68,17 @@ class Explained:
         return f"{text} They are too {'narrow' if self.coverage < NARROW else 'wide'}: fit on more episodes."
 
     def _reason(self, name: str) -> str:
-        alone = _fraction(self.observation, self.constant)
-        if alone > ALMOST_ALL:
+        start = f"The belief adds nothing to the prediction of the next {name}"
+        alone = format_percent(self.alone)
+        if self.alone > ALMOST_ALL:
             return (
-                f"The belief adds nothing to the prediction of the next {name}: the observation and the "
-                "action "
-                f"alone explain {_percent(alone)} of it. Try a target that depends on something hidden, or "
-                "an "
-                "environment that hides more."
+                f"{start}: the observation and the action alone explain {alone} of it. Try a target that "
+                "depends on something hidden, or an environment that hides more."
             )
         return (
-            f"The belief adds nothing to the prediction of the next {name}: "
-            f"{_percent(self.beyond_constant)} of "
-            f"it are explained with the belief, {_percent(alone)} without. Fit on more episodes; if that "
-            "does "
-            "not help, it is noise, or depends on nothing that the network remembers."
+            f"{start}: {format_percent(self.beyond_constant)} of it are explained with the belief, {alone} "
+            "without. Fit on more episodes; if that does not help, it is noise, or depends on nothing that "
+            "the network remembers."
         )
 
 
@@ -92,7 +93,9 @@ def _fraction(deviance: float, reference: float) -> float:
     return 1 - deviance / reference if reference > 0 else 0.0
 
 
-def _percent(fraction: float) -> str:
-    """Percentage that is explained: not negative, and 100% only if it is all."""
+def format_percent(fraction: float) -> str:
+    """Percentage for a text: not negative, with decimals close to all; "-" for NaN."""
+    if np.isnan(fraction):
+        return "-"
     fraction = min(max(fraction, 0.0), 1.0)
     return f"{fraction:.2%}" if 0.99 <= fraction < 1 else f"{fraction:.0%}"

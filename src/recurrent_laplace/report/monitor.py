@@ -12,14 +12,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from recurrent_laplace.files import write_text
-from recurrent_laplace.monitoring import Monitor
+from recurrent_laplace.monitoring import Monitor, PredictorFit, Recording
 from recurrent_laplace.monitoring.diagnose import diagnose_episodes
 from recurrent_laplace.monitoring.episode import Episode, format_number
+from recurrent_laplace.monitoring.forecast import forecast_episodes
 from recurrent_laplace.monitoring.signals import finite_or_nan
+from recurrent_laplace.monitoring.verdict import format_percent
+from recurrent_laplace.posterior import LikelihoodPosterior
+from recurrent_laplace.report.forecasts import draw_forecasts, example_of
 from recurrent_laplace.report.page import PIXELS_PER_INCH, render_template
 from recurrent_laplace.report.style import BLUE, OTHERS, STYLE, VERMILION
 
 GLOSSARY = {
+    "surprise": "How unlikely this reward and observation were under the forecast from the step before, in "
+    "nats beyond "
+    "what is expected: 0 on average as long as the forecasts are right, 0 at the first step.",
     "entropy": "Entropy of the belief, in nats; lower is more certain. Only differences are meaningful.",
     "kl": "KL divergence of the belief from the belief one step before, in nats.",
     "mahalanobis": "The part of the KL that is due to the change of the mean.",
@@ -33,7 +40,7 @@ GLOSSARY = {
 """Definition of each reading."""
 
 LOGARITHMIC = ("kl", "mahalanobis", "policy_disagreement", "policy_moved")
-OVERVIEW = ("entropy", "kl", "value_stddev", "policy_disagreement")
+OVERVIEW = ("surprise", "entropy", "kl", "value_stddev", "policy_disagreement")
 MOST_EPISODES = 12
 """Maximum number of episodes with their own figure."""
 
@@ -50,21 +57,45 @@ class Picture:
 
 
 def write_monitor_page(
-    out: Path, monitor: Monitor, episodes: list[Episode], *, name: str, environment: str, command: str
+    out: Path,
+    monitor: Monitor,
+    episodes: list[Episode],
+    *,
+    name: str,
+    environment: str,
+    command: str,
+    fit: PredictorFit | None = None,
 ) -> None:
-    """Write the page of some episodes of the agent `name` in an environment."""
+    """Write the page of some episodes of the agent `name` in an environment.
+
+    `fit` is that of the monitored posterior, if it predicts.
+    """
+    posterior, forecasts, example = monitor.posterior, [], ""
+    if isinstance(posterior, LikelihoodPosterior):
+        likelihood = posterior.predictor.likelihood
+        known = forecast_episodes(posterior, [Recording.of(each) for each in episodes[:MOST_EPISODES]])
+        forecasts = [draw_forecasts(likelihood, each) for each in known]
+        example = example_of(likelihood, known[0])
     pictures = [_picture("overview", "All episodes", draw_overview(episodes))]
     for number, episode in enumerate(episodes[:MOST_EPISODES], 1):
+        if forecasts and number > 1:
+            picture = _picture(f"forecasts-{number}", f"Episode {number}: forecasts", forecasts[number - 1])
+            pictures.append(picture)
         pictures.append(_picture(f"episode-{number}", f"Episode {number}", draw_episode(episode)))
     html = render_template(
         "monitor",
         name=name,
         environment=environment,
         posterior=describe_posterior(monitor),
+        fit=fit,
+        verdict=None if fit is None else str(fit).splitlines(),
+        forecasts=_picture("forecasts", "Forecasts of episode 1", forecasts[0]) if forecasts else None,
+        example=example,
         diagnosis=diagnose_episodes(monitor, episodes),
         compared=min(len(episode.steps) for episode in episodes),
         rows=[episode.summary() for episode in episodes],
         number=format_number,
+        percent=format_percent,
         pictures=pictures,
         glossary={key: text for key, text in GLOSSARY.items() if key in episodes[0].readings},
         command=command,
