@@ -269,9 +269,8 @@ def diagnose_episodes(
 def _describe_martingale(found: Martingale) -> str:
     return (
         f"Predictions of fixed queries drift by {found.drift:.1f} standard errors (a martingale: about 1), "
-        "reverse "
-        f"{-found.reversal:.0%} of a change at the next step (0%), and move {found.movement:.2g} times as "
-        "much as their variance falls (1)."
+        f"reverse {-found.reversal:.0%} of a change at the next step (0%), and move {found.movement:.2g} "
+        "times as much as their variance falls (1)."
     )
 
 

@@ -117,16 +117,13 @@ class PredictorFit:
         if np.shape(observation)[-1:] != (self.observation_size,):
             raise ValueError(
                 f"observations must have {self.observation_size} entries, as in the episodes that the head "
-                "was "
-                f"fitted on; got shape {np.shape(observation)}: use the agent and the environment of these "
-                "episodes."
+                f"was fitted on; got shape {np.shape(observation)}: use the environment of these episodes."
             )
 
     def __str__(self) -> str:
         _, lines = describe_all(self.explained)
         fixed = [
-            f"The {name} is the same at every step ({', '.join(f'{v:g}' for v in value)}), and is not "
-            "predicted."
+            f"The {name} is {', '.join(f'{v:g}' for v in value)} at every step, and not predicted."
             for name, value in self.constant.items()
         ]
         return "\n".join([*lines, *fixed])

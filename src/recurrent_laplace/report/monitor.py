@@ -24,9 +24,8 @@ from recurrent_laplace.report.page import PIXELS_PER_INCH, render_template
 from recurrent_laplace.report.style import BLUE, OTHERS, STYLE, VERMILION
 
 GLOSSARY = {
-    "surprise": "How unlikely this reward and observation were under the forecast from the step before, in "
-    "nats beyond "
-    "what is expected: 0 on average as long as the forecasts are right, 0 at the first step.",
+    "surprise": "Negative log-likelihood of this reward and observation under the forecast from the step "
+    "before, less its expectation, in nats: 0 on average as long as the forecasts are right.",
     "entropy": "Entropy of the belief, in nats; lower is more certain. Only differences are meaningful.",
     "kl": "KL divergence of the belief from the belief one step before, in nats.",
     "mahalanobis": "The part of the KL that is due to the change of the mean.",
