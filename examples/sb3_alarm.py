@@ -65,6 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         agent = train(Path(folder))
     clean = rl.interop.play.play_gymnasium(agent, cartpole(STEPS), episodes=CLEAN, greedy=True)
+    print(rl.fit_predictor(agent.posterior, clean, actions=agent.actions))  # what the belief is worth
     alarm = rl.ShiftAlarm.fit(clean, false_alarm_rate=0.05, discount=DISCOUNT)
     print(f"alarms: {alarm.fitted.checked_false_alarms} in {alarm.fitted.checked_episodes} held-out episodes")
     print(f"{TESTS} episodes, changed at step {CHANGED}  early alarms  alarms  median delay  steps")

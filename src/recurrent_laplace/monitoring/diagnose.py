@@ -234,6 +234,20 @@ def diagnose_episodes(
     """`diagnose` on episodes of a monitor; None for fewer than two episodes or steps.
 
     Readings are analysed on the common length of the episodes, predictions on all their steps.
+
+    **Arguments:** `monitor`, of the posterior to diagnose, with its heads; `episodes`, recorded with it;
+    `baseline`, as for `rl.diagnose`.
+
+    ```python
+    from recurrent_laplace.monitoring.episode import Episode
+
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
+    monitor, episodes = rl.Monitor(posterior), []
+    for inputs in np.random.default_rng(0).normal(size=(2, 5, 2)):
+        readings = [monitor.step(x, reset=t == 0) for t, x in enumerate(inputs)]
+        episodes.append(Episode.of(list(inputs), [0] * 5, [1.0] * 5, readings))
+    print(rl.diagnose_episodes(monitor, episodes))
+    ```
     """
     posterior = monitor.posterior
     shortest = min(len(episode.inputs) for episode in episodes)
