@@ -122,7 +122,8 @@ _NAMES = {
     "learning": "PPO AbstractObjective Config LearningConfig Train TrainState make_train register_objective",
     "scoring": "Calibration calibrate",
     "evaluation": "EvaluationConfig evaluate",
-    "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose diagnose_episodes export "
+    "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose "
+    "diagnose_episodes export "
     "fit_predictor load register_serializable save",
 }
 _RENAMED = {"Alphabet": "Vocabulary"}

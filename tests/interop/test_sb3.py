@@ -260,6 +260,25 @@ def test_a_belief_that_predicts_the_observations_of_the_environment(action_space
         predicting.step(FLAT.sample(), False)
 
 
+def test_the_wrapper_fits_on_its_first_episodes(tmp_path, caplog):
+    agent = sb3.load(save(make(), tmp_path))
+    env = Uncertainty(Noise(FLAT, TWO), agent, fit_episodes=8)
+    with caplog.at_level("INFO", logger="recurrent_laplace"):
+        for episode in range(9):
+            _, info = env.reset(seed=episode)
+            assert (env.fit is not None) == (episode == 8)
+            over = False
+            while not over:
+                _, _, over, _, info = env.step(int(agent.act(env.latest, deterministic=True)))
+    assert info["belief"]["surprise"] != 0
+    assert str(env.fit) in caplog.text
+    assert str(env.source.predict(0)).startswith("next observation ")
+    with pytest.raises(ValueError, match="fit_episodes must be a whole number of at least 8; got 3"):
+        Uncertainty(Noise(FLAT, TWO), agent, fit_episodes=3)
+    with pytest.raises(ValueError, match="fit_episodes is for an SB3Agent"):
+        Uncertainty(Noise(FLAT, TWO), agent.monitor, fit_episodes=8)
+
+
 def test_a_belief_of_another_agent_is_refused(tmp_path):
     agent, other = (sb3.from_model(make(seed=seed)) for seed in (0, 1))
     with pytest.raises(

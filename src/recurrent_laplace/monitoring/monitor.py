@@ -58,6 +58,9 @@ class Monitor:
     A step with a non-finite input or belief returns a reading with `finite=False` and leaves the belief
     unchanged. `step` and `reset` are thread-safe: each step is atomic.
 
+    The posterior of `rl.fit_predictor` has forecasts in the units of the observations (`predict`) and a
+    surprise; the width of others has no scale of its own.
+
     With `window=None` (all history) the memory grows by the projected input of each step. Every doubling
     is logged with its size, `nbytes` is the current size, and `reset` frees the history.
 
