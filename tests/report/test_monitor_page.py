@@ -87,7 +87,8 @@ def test_the_page_shows_forecasts_and_what_they_are_worth(predicted, tmp_path):
     assert page.count("<figure") == 5  # overview, and forecasts and readings of each episode
     assert "What is the belief worth?" in page
     assert "A clock" not in page
-    assert "nan" not in page
+    assert ">nan" not in page
+    assert " nan" not in page
     # Forecasts are those of the monitor, in the units of the observations.
     forecasts = forecast_episodes(monitor.posterior, [rl.Recording.of(episodes[0])])[0]
     assert np.abs(forecasts.target[:-1, 1:]).max() > 500

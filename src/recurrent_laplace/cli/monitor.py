@@ -171,7 +171,8 @@ class RunAgent:
         self._agent, self._chosen = agent, chosen
         self._steps = self._config.learning.steps if chosen.steps is None else chosen.steps
         check_size("steps", self._steps)
-        require_episodes_memory(directory.run, chosen.episodes, self._steps, "--episodes or --steps")
+        most = max(chosen.episodes, chosen.fit_episodes)
+        require_episodes_memory(directory.run, most, self._steps, "--episodes, --fit-episodes or --steps")
         task: Any = self._config.task
         self._task = task
         self.posterior = agent.posterior

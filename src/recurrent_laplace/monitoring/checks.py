@@ -72,15 +72,16 @@ def score_predictions(
     found = {}
     for name, part in named_parts(likelihood):
         error, own_mean, own_stddev, own = (column[name] for column in columns)
-        gain = risk_coverage(error**2, own_stddev).gain
         deviation, spread = own - own.mean(axis=0), own.std(axis=0)
+        unit = np.where(spread > 0, spread, 1)
+        gain = risk_coverage((error / unit) ** 2, own_stddev / unit).gain
         covered = distance = float("nan")
         if isinstance(part, GaussianLikelihood):
             covered = coverage(error, own_stddev, LEVEL)
             distance = distance_from_uniform(gaussian_pit(error, own_stddev))
             varies = spread > 0
             crps = gaussian_crps(error, own_stddev)[:, varies] / spread[varies]
-            reference = gaussian_crps(deviation, np.where(varies, spread, 1))[:, varies] / spread[varies]
+            reference = gaussian_crps(deviation, unit)[:, varies] / spread[varies]
         else:
             crps, reference = binary_crps(own_mean, own), binary_crps(own - deviation, own)
         relative = float(crps.mean() / reference.mean()) if reference.size and reference.mean() > 0 else 1.0

@@ -208,7 +208,7 @@ def diagnose(
     value_spread = None if reading.value is None else float(jnp.std(reading.value))
     found = _judge(variations, condition, value_spread)
     words = [CLOCK_REMEDY] if posterior.is_clock else []
-    if not found.informative and posterior.query_size is None:
+    if not (found.informative or posterior.is_clock) and posterior.query_size is None:
         words.append(REMEDY)
     if targets is not None:
         if not isinstance(posterior, LikelihoodPosterior) or queries is None:

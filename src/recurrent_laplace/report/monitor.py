@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -107,9 +108,16 @@ def describe_posterior(monitor: Monitor) -> str:
     posterior = monitor.posterior
     names = [field.name for field in dataclasses.fields(posterior) if field.metadata.get("static")]
     values = {name: getattr(posterior, name) for name in names}
-    options = ", ".join(f"{name} {'all' if value is None else value}" for name, value in values.items())
+    options = ", ".join(f"{name} {_short(value)}" for name, value in values.items())
     features = f"a {type(posterior).__name__} of {posterior.memory.feature_size} features"
     return f"{features} ({options})" if options else features
+
+
+def _short(value: Any) -> str:
+    """Value of an option: numbers with three digits, and "all" for None, an unlimited window."""
+    if value is None:
+        return "all"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def draw_overview(episodes: list[Episode]) -> Figure:
@@ -172,6 +180,6 @@ def _picture(anchor: str, title: str, figure: Figure) -> Picture:
     with matplotlib.rc_context({"svg.hashsalt": "recurrent-laplace"}):
         figure.savefig(content, format="svg", metadata={"Date": None})
     source = f"data:image/svg+xml;base64,{base64.b64encode(content.getvalue()).decode()}"
-    names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
+    names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes if axes.get_ylabel()]
     alt = f"{title}: {', '.join(names)} over the steps of the episode."
     return Picture(anchor, title, alt, source, round(PIXELS_PER_INCH * figure.get_figwidth()))
