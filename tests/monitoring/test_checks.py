@@ -70,8 +70,8 @@ def test_order_test_is_exact_without_memory_in_the_cell():
 
 
 def test_predictions_decide_what_is_informative():
-    """The same head without the belief is worse; a baseline that is as good takes its worth."""
-    posterior = posterior_of(0.5)
+    """The baseline is the same head without the belief."""
+    posterior = posterior_of(0.05, prior_stddev=0.05)
     options = {"queries": QUERIES, "targets": targets_of(posterior)}
     blind = rl.diagnose(posterior, INPUTS, baseline=posterior.predictor, **options)
     assert blind.informative
@@ -87,7 +87,9 @@ def test_predictions_decide_what_is_informative():
 
 def test_martingale_test_of_a_belief_that_never_moves():
     memory = rl.Memory(MEMORY.cell, readout=rl.Affine(jnp.zeros((F, 6)), jnp.ones(F)))
-    posterior = rl.LikelihoodPosterior(memory, posterior_of(0.5).predictor)
+    head = lambda z, x: jnp.sum(z, keepdims=True) * x[0]
+    predictor = rl.Predictor(head, rl.GaussianLikelihood(jnp.zeros(1)), context_size=1)
+    posterior = rl.LikelihoodPosterior(memory, predictor)
     found = rl.diagnose(posterior, INPUTS[:4], queries=QUERIES[:4], exchangeable=True)
     # Means stand still while variances fall.
     assert found.martingale.drift == 0
@@ -99,7 +101,7 @@ def test_martingale_test_of_a_belief_that_never_moves():
 @pytest.mark.parametrize("streams", [None, 2])
 def test_surprise_is_the_excess_of_the_negative_log_likelihood(streams):
     posterior = posterior_of(0.5)
-    targets = targets_of(posterior)
+    targets = jnp.asarray(targets_of(posterior))
     monitor = rl.Monitor(posterior, streams=streams)
     expand = (lambda x: x) if streams is None else (lambda x: jnp.stack([x, x]))
     read = []

@@ -4,6 +4,7 @@ import html
 import io
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
@@ -59,7 +60,7 @@ def predicted():
     random, recordings = np.random.default_rng(0), []
     for _ in range(8):
         inputs, actions = random.normal(size=(20, D)), random.integers(2, size=20)
-        z = np.asarray(memory.unroll(inputs).features)
+        z = np.asarray(memory.unroll(jnp.asarray(inputs)).features)
         rewards = z.sum(axis=-1) + 0.1 * random.normal(size=20)
         # In other units than the inputs.
         recordings.append(rl.Recording(inputs, actions, rewards, 1000 * inputs))

@@ -129,7 +129,7 @@ def predict_alone(baseline: Predictor, features: int, query: Float[np.ndarray, "
     """Expected targets of a predictor that sees the query alone."""
     dtype = jnp.result_type(float)
     z, query = jnp.zeros((len(query), features), dtype), jnp.asarray(query, dtype)
-    return np.asarray(baseline.likelihood.mean(eqx.filter_jit(baseline)(z, query)), float)
+    return np.asarray(baseline.likelihood.mean(eqx.filter_jit(jax.vmap(baseline))(z, query)), float)
 
 
 def explain(
