@@ -130,3 +130,10 @@ def test_the_printed_verdict(predicted):
     text = verdict_text(predicted[0]).plain
     assert text.startswith("The belief is informative. Predicts the next reward ")
     assert "\n" not in text
+
+
+def test_what_has_no_scale_is_not_in_the_summary(predicted, monitored):
+    titles = [str(column.header) for column in episode_table(predicted[2]).columns]
+    assert titles == ["episode", "steps", "return", "surprise"]
+    titles = [str(column.header) for column in episode_table(monitored[1]).columns]
+    assert titles == ["episode", "steps", "return", "entropy", "kl"]

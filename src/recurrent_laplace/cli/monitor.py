@@ -148,7 +148,9 @@ PRINTED = (
 def episode_table(episodes: list[Episode]) -> Table:
     """Summary table: length, return and mean readings of each episode."""
     rows = [episode.summary() for episode in episodes]
-    names = [name for name in PRINTED if name in rows[0]]
+    from recurrent_laplace.report.monitor import leading_readings
+
+    names = leading_readings(PRINTED, rows[0])
     table = Table("episode", *(name.replace("_", " ") for name in names), title="means over steps")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import io
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ GLOSSARY = {
 
 LOGARITHMIC = ("kl", "mahalanobis", "policy_disagreement", "policy_moved")
 OVERVIEW = ("surprise", "entropy", "kl", "value_stddev", "policy_disagreement")
+WITHOUT_SCALE = ("entropy", "kl", "mahalanobis")
+"""Readings that are left to the figures of episodes if there is a surprise, which has a scale."""
 MOST_EPISODES = 12
 """Maximum number of episodes with their own figure."""
 
@@ -120,9 +123,15 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def leading_readings(names: Sequence[str], known: Collection[str]) -> list[str]:
+    """Names that are known, without those that have no scale if there is a surprise."""
+    left_out = WITHOUT_SCALE if "surprise" in known else ()
+    return [name for name in names if name in known and name not in left_out]
+
+
 def draw_overview(episodes: list[Episode]) -> Figure:
     """Draw some readings of all episodes in common panels."""
-    names = [name for name in OVERVIEW if name in episodes[0].readings]
+    names = leading_readings(OVERVIEW, episodes[0].readings)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 1.7 * len(names)), layout="constrained")
         rows = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
