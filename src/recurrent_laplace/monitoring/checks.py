@@ -129,7 +129,13 @@ def predict_alone(baseline: Predictor, features: int, query: Float[np.ndarray, "
     """Expected targets of a predictor that sees the query alone."""
     dtype = jnp.result_type(float)
     z, query = jnp.zeros((len(query), features), dtype), jnp.asarray(query, dtype)
-    return np.asarray(baseline.likelihood.mean(eqx.filter_jit(jax.vmap(baseline))(z, query)), float)
+    return np.asarray(baseline.likelihood.mean(_outputs(baseline, z, query)), float)
+
+
+@eqx.filter_jit
+def _outputs(predictor: Predictor, z: Array, query: Array) -> Array:
+    # Heads of users take one sample.
+    return jax.vmap(predictor)(z, query)
 
 
 def explain(
