@@ -100,7 +100,7 @@ def test_the_page_shows_forecasts_and_what_they_are_worth(predicted, tmp_path):
     if int(episodes[0].steps["action"][0]) != 1:
         asked = fit.query(episodes[0].observations[0], 0)
     np.testing.assert_allclose(monitor.predict(asked).mean["reward"][0], forecasts.mean[0, 0], rtol=1e-6)
-    assert "At step 11, the next reward " in page
+    assert "Forecast at step 11 of what comes next: reward = " in page
 
 
 def test_a_figure_of_forecasts_has_a_row_for_each_number(predicted):

@@ -74,7 +74,10 @@ def score_predictions(
         error, own_mean, own_stddev, own = (column[name] for column in columns)
         deviation, spread = own - own.mean(axis=0), own.std(axis=0)
         unit = np.where(spread > 0, spread, 1)
-        gain = risk_coverage((error / unit) ** 2, own_stddev / unit).gain
+        # Each entry on its own: that some are harder to predict than others is no merit of the belief.
+        gain = float(
+            np.mean([risk_coverage(e**2, s).gain for e, s in zip(error.T, own_stddev.T, strict=True)])
+        )
         covered = distance = float("nan")
         if isinstance(part, GaussianLikelihood):
             covered = coverage(error, own_stddev, LEVEL)

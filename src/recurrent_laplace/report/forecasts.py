@@ -36,7 +36,7 @@ def entries_of(likelihood: AbstractLikelihood, forecasts: Forecasts) -> list[Ent
     for name, part in named_parts(likelihood):
         for index in range(min(part.size, MOST_SHOWN)):
             columns = (array[:, start + index] for array in forecasts)
-            label = name if part.size == 1 else f"{name} {index}"
+            label = name if part.size == 1 else f"{name}[{index}]"
             entries.append(Entry(label, isinstance(part, GaussianLikelihood), *columns))
         start += part.size
     return entries
@@ -53,7 +53,7 @@ def draw_forecasts(likelihood: AbstractLikelihood, forecasts: Forecasts) -> Figu
         for entry, (left, right) in zip(entries, axes, strict=True):
             _outcomes(left, t, entry)
             _errors(right, t, entry)
-            left.set_ylabel(entry.label.replace(" ", "\n"))
+            left.set_ylabel(entry.label)
         axes[0, 0].set_title("forecast from the step before, and what came", loc="left")
         axes[0, 1].set_title(f"error, and {LEVEL:.0%} interval", loc="left")
         axes[0, 0].legend(loc="best", ncols=2, frameon=False)
@@ -68,8 +68,7 @@ def _outcomes(axes: Axes, t: np.ndarray, entry: Entry) -> None:
         low, high = entry.mean - REACH * entry.stddev, entry.mean + REACH * entry.stddev
         axes.fill_between(t, low, high, color=BLUE, alpha=0.25, linewidth=0)
     axes.plot(t, entry.mean, color=BLUE, linewidth=1.1, label="forecast")
-    style = {"linestyle": "", "marker": ".", "markersize": 3}
-    axes.plot(t, entry.target, color="black", label="outcome", **style)
+    axes.plot(t, entry.target, color="0.6", linestyle="", marker=".", markersize=6, zorder=1, label="outcome")
     _tidy(axes)
 
 
@@ -95,7 +94,7 @@ def example_of(likelihood: AbstractLikelihood, forecasts: Forecasts) -> str:
     """One forecast of an episode in words, in its middle, with the outcome."""
     step = len(forecasts.mean) // 2
     texts = [
-        f"{entry.label} {entry.mean[step]:.3g} ± {entry.stddev[step]:.2g} (it was {entry.target[step]:.3g})"
+        f"{entry.label} = {entry.mean[step]:.3g} ± {entry.stddev[step]:.2g} (it was {entry.target[step]:.3g})"
         for entry in entries_of(likelihood, forecasts)
     ]
-    return f"At step {step + 1}, the next {', '.join(texts)}."
+    return f"Forecast at step {step + 1} of what comes next: {', '.join(texts)}."

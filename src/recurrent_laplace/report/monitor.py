@@ -96,7 +96,7 @@ def write_monitor_page(
         example=example,
         diagnosis=diagnose_episodes(monitor, episodes),
         compared=min(len(episode.steps) for episode in episodes),
-        rows=[episode.summary() for episode in episodes],
+        rows=[_summary(episode) for episode in episodes],
         number=format_number,
         percent=format_percent,
         pictures=pictures,
@@ -104,6 +104,13 @@ def write_monitor_page(
         command=command,
     )
     write_text(out, html)
+
+
+def _summary(episode: Episode) -> dict[str, float]:
+    """Summary of an episode, in which readings with a scale come first."""
+    summary = episode.summary()
+    names = leading_readings(list(summary), summary)
+    return {name: summary[name] for name in [*names, *(each for each in summary if each not in names)]}
 
 
 def describe_posterior(monitor: Monitor) -> str:
