@@ -82,7 +82,7 @@ def test_predictions_decide_what_is_informative():
     assert reward.observation == pytest.approx(np.mean(target**2) / target.var(), rel=1e-6)
     features = jax.vmap(lambda x: MEMORY.unroll(x).features)(INPUTS)
     mean = jnp.sum(features, axis=-1)[:, :-1] * QUERIES[:, 1:, 0]
-    assert reward.full == pytest.approx(np.mean((target - mean) ** 2) / target.var(), rel=1e-6)
+    assert reward.full == pytest.approx(np.mean((target - np.asarray(mean)) ** 2) / target.var(), rel=1e-6)
 
 
 def test_martingale_test_of_a_belief_that_never_moves():

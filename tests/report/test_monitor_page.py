@@ -111,8 +111,8 @@ def test_a_figure_of_forecasts_has_a_row_for_each_number(predicted):
     labels = [axes.get_ylabel() for axes in figure.axes]
     assert [label.replace("\n", " ") for label in labels if label] == [
         "reward",
-        "observation 0",
-        "observation 1",
+        "observation[0]",
+        "observation[1]",
     ]
     left = figure.axes[0]
     line, points = left.get_lines()
