@@ -29,11 +29,14 @@ from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.estimate import estimate
 from recurrent_laplace.runs.evaluation import evaluate_with_oracle, stale_evaluation
 from recurrent_laplace.runs.models import load_weights
+from recurrent_laplace.runs.presets import load_sweep
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.runner import RunOptions, train_run
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
 from recurrent_laplace.sweeps.directory import SweepDirectory
 from recurrent_laplace.sweeps.leases import Leases
+from recurrent_laplace.sweeps.looks import FILE, Reproduction, look_tables
+from recurrent_laplace.sweeps.plan import Plan
 
 TINY = ("--preset", "smoke", "--cell", "elman", "--hidden-size", "4", "--updates", "2")
 """Flags of a run of seconds; the last one is the number of updates."""
@@ -46,6 +49,7 @@ class Material(NamedTuple):
     run: RunDirectory
     interrupted: RunDirectory
     sweep: Path
+    reproduction: Reproduction
 
 
 def make_material(root: Path) -> Material:
@@ -63,7 +67,7 @@ def make_material(root: Path) -> Material:
     (root / "file").touch()
     (root / "small.toml").write_text('preset = "smoke"\n[[stage]]\nname = "rnn"\nset.task.name = "bandit"\n')
     (root / "own.toml").write_text('[task]\nname = "bandit"\n\n[agent]\nhidden_size = 4\ncell = "gru"\n')
-    return Material(root, directory, _interrupt(root), sweep)
+    return Material(root, directory, _interrupt(root), sweep, _make_reproduction(root / "reproduction"))
 
 
 def _interrupt(root: Path) -> RunDirectory:
@@ -93,6 +97,14 @@ def _make_sweep(path: Path) -> Path:
     return path
 
 
+def _make_reproduction(path: Path) -> Reproduction:
+    """A reproduction with the plan of its first look; nothing of it is run."""
+    tables, source = load_sweep("reproduce-smoke")
+    reproduction = Reproduction.make(path, tables, source)
+    reproduction.write(1, look_tables(tables, 1))
+    return reproduction
+
+
 def _save_beliefs(root: Path) -> None:
     cell_key, readout_key, input_key = jax.random.split(jax.random.key(0), 3)
     memory = rl.Memory(rl.Elman(3, 4, key=cell_key), features=2, key=readout_key)
@@ -110,6 +122,13 @@ def _save_beliefs(root: Path) -> None:
         )
         for i in range(60)
     ]
+    random = np.random.default_rng(0)
+    recordings = [
+        rl.Recording(np.asarray(each), random.integers(2, size=3), random.normal(size=3)) for each in inputs
+    ]
+    fit = rl.fit_predictor(rl.PointPosterior(memory), recordings, hidden_sizes=(2,))
+    assert fit.posterior is not None
+    rl.save(root / "predictor.safetensors", fit.posterior)
     alarm = rl.ShiftAlarm.fit(episodes, false_alarm_rate=0.05)
     rl.save(root / "alarm.safetensors", alarm)
     single = rl.Monitor(posterior)
@@ -179,6 +198,7 @@ def kinds(material: Material) -> list[Kind]:
     arrays = sorted(path for path in (state / "arrays").rglob("*") if path.is_file() and path.stat().st_size)
     (oracle,) = run.folder.glob("oracle-*.parquet")
     (lease,) = (material.sweep / "jobs").glob("*.json")
+    reproduction = material.reproduction
     model, statistics, own = root / "model.zip", root / "vecnormalize.pkl", root / "own.toml"
     found = [
         Kind("config.toml", [run.path / "config.toml"], lambda: RunDirectory.open(run.path).run),
@@ -194,12 +214,17 @@ def kinds(material: Material) -> list[Kind]:
         Kind("checkpoint: label", [state / "label"], lambda: _weights(run)),
         Kind("checkpoint: arrays", arrays, lambda: _weights(run)),
         Kind("sweep.toml", [material.sweep / "sweep.toml"], lambda: SweepDirectory.open(material.sweep).plan),
+        Kind(
+            "reproduction: *.toml",
+            [reproduction.path / FILE, reproduction.folder(1) / "sweep.toml"],
+            lambda: _looks(reproduction),
+        ),
         Kind("jobs/*.json", [lease], lambda: Leases(lease.parent).entry(lease.stem)),
         Kind("model.zip", [model], lambda: _model(model), sealed=False),
         Kind("vecnormalize.pkl", [statistics], lambda: _statistics(statistics), sealed=False),
         Kind("--config", [own], lambda: configured(own), sealed=False),
     ]
-    for name in ("posterior", "monitor", "alarm"):
+    for name in ("posterior", "predictor", "monitor", "alarm"):
         path = root / f"{name}.safetensors"
         found.append(Kind(path.name, [path], functools.partial(_resaved, path)))
     return found
@@ -207,6 +232,11 @@ def kinds(material: Material) -> list[Kind]:
 
 def _rows(path: Path, schema: Mapping[str, type[pl.DataType]]) -> list[tuple]:
     return read_table(path, schema).rows()
+
+
+def _looks(reproduction: Reproduction) -> list[Plan]:
+    again = Reproduction.make(reproduction.path, reproduction.tables, reproduction.source)
+    return [sweep.plan for sweep in again.sweeps()]
 
 
 def _weights(run: RunDirectory) -> list[bytes]:

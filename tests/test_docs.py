@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 from support.markdown import code_blocks
+from support.verbs import float32
 
 from recurrent_laplace.models.posterior_config import POSTERIORS
 from recurrent_laplace.tasks import TASKS
@@ -41,7 +42,7 @@ def test_page_example(page, block, monkeypatch, tmp_path, capsys):
     monkeypatch.syspath_prepend(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     before = set(sys.modules)
-    with mock.patch.dict(TASKS), mock.patch.dict(POSTERIORS):
+    with mock.patch.dict(TASKS), mock.patch.dict(POSTERIORS), float32():
         exec(block, {})
     # An example registers its task once for each import: the next to import it starts anew.
     for name in {"add_a_task", "add_a_posterior"} & (set(sys.modules) - before):

@@ -334,6 +334,18 @@ def test_unroll_compiles_once(name):
     assert np.abs(first - second).max() > 1e-3
 
 
+def test_unroll_outside_of_jit_compiles_once(caplog):
+    memory, inputs = memories(jnp.float64)["gru-readout"], inputs_of(jnp.float64, T)
+    moved = jax.tree.map(lambda leaf: leaf + 0.1, memory)
+    memory.unroll(inputs)
+    with jax.log_compiles():
+        moved.unroll(inputs)
+    assert caplog.messages == []
+    with jax.log_compiles():
+        memory.unroll(inputs[:-1])
+    assert any("Compiling" in message for message in caplog.messages), "otherwise the test could not fail"
+
+
 def test_memory_can_be_built_inside_jit():
     @jax.jit
     def features(key, inputs):

@@ -30,16 +30,14 @@ def lower_outputs(resets=None):
     return outputs
 
 
-@pytest.mark.parametrize("resets", [None, RESETS], ids=["whole", "reset"])
 @pytest.mark.parametrize(
-    "options",
+    ("options", "resets"),
     [
-        {"covariance": "dense"},
-        {"covariance": "dense", "accumulate": "none", "window": 3},
-        {"covariance": "diagonal", "accumulate": "none", "window": None},
-        {"covariance": "diagonal", "accumulate": "mean_and_precision", "window": 2},
+        ({"covariance": "dense"}, None),
+        ({"covariance": "dense", "accumulate": "none", "window": 3}, RESETS),
+        ({"covariance": "diagonal", "accumulate": "none", "window": None}, RESETS),
+        ({"covariance": "diagonal", "accumulate": "mean_and_precision", "window": 2}, RESETS),
     ],
-    ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_stack_is_its_top_on_the_outputs_of_the_lower_cells(options, resets):
     expected = rl.LaplacePosterior(ALONE, **options).unroll(lower_outputs(resets), resets)

@@ -14,9 +14,9 @@ FOLDER = "; the run is written to a folder of "
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ("", "train: task gridworld, posterior point, preset laptop, 400 updates; the run is written to a "),
+        ("", "train: task gridworld, posterior point, preset laptop, 500 updates; the run is written to a "),
         ("--task coin --preset=smoke --out here", "train: task coin, posterior point, preset smoke, "),
-        ("--posterior laplace", "train: task gridworld, posterior laplace, preset laptop, 400 updates"),
+        ("--posterior laplace", "train: task gridworld, posterior laplace, preset laptop, 500 updates"),
         ("--posterior laplace --updates 7", "train: task gridworld, posterior laplace, preset laptop, 7 "),
         ("--processes 2 --process 0", "train: task gridworld, "),
     ],

@@ -1,9 +1,11 @@
 """`reproduce`: looks are planned once; `make smoke`, which CI runs, executes one."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -11,8 +13,11 @@ import pytest
 from support.disks import make_larger, small_disk
 from support.sweeps import finished, killed_at_the_end, wait_for
 
-from recurrent_laplace.cli import main
+from recurrent_laplace.cli import main, reproduce
+from recurrent_laplace.cli.reproduce import check_complete
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.runs.presets import load_sweep
+from recurrent_laplace.sweeps.directory import SweepDirectory
 from recurrent_laplace.sweeps.looks import Reproduction, look_tables
 from recurrent_laplace.sweeps.plan import read_plan
 
@@ -46,8 +51,8 @@ from recurrent_laplace.report.frames import load_frames
 scale, out, mode = sys.argv[1:]
 marker = pathlib.Path(scale).with_name("killed")
 
-def judged(folder):
-    tests = load_frames(folder).evaluation.filter(pl.col("metric") == "return")
+def judged(reproduction):
+    tests = load_frames(reproduction.path).evaluation.filter(pl.col("metric") == "return")
     means = tests.group_by("configuration").agg(pl.col("value").mean()).sort("value", "configuration")
     if mode == "judged" and not marker.exists():
         marker.touch()
@@ -119,11 +124,28 @@ def test_killed_at_any_moment_it_has_the_same_plan(start, tmp_path):
 def test_a_full_disk_in_the_middle_of_a_look(start, tmp_path):
     out = tmp_path / "disk" / "out"
     with small_disk(tmp_path / "disk", "300k"):
-        said = finished(start(out), code=2).strip().splitlines()
-        assert "No space left on device" in said[-1]
+        # A run that cannot write fails (1), and so does a sweeper (2); the sizes of files decide which.
+        assert "No space left on device" in finished(start(out), 1, 2)
         make_larger(tmp_path / "disk")
         finished(start(out))
         assert len(plans(out)) == 3
+
+
+def test_a_missing_stage_is_named_and_no_look_follows(tmp_path, monkeypatch, command):
+    """With --only, a look stays incomplete: the page is drawn, and nothing is planned from it."""
+    tables = tomllib.loads(SCALE)
+    monkeypatch.setattr(reproduce, "load_sweep", lambda name: (tables, Path("scale.toml")))
+    monkeypatch.setattr(reproduce, "draw_page", lambda folder: folder / "report.html")
+
+    def run_sweep(executor, measured):
+        for job in executor.directory.plan.jobs:
+            (executor.directory.runs / job.id).mkdir(parents=True)
+
+    monkeypatch.setattr(reproduce, "run_sweep", run_sweep)
+    monkeypatch.setattr(SweepDirectory, "is_done", lambda self, job: (self.runs / job.id).exists())
+    done = command("reproduce", "--only", "rnn", "--out", tmp_path / "out").check(0)
+    assert "look 1 lacks stages: posthoc; without --only, the same command executes them" in done.out
+    assert {folder.name for folder in (tmp_path / "out").glob("look-*")} == {"look-1"}
 
 
 @pytest.mark.slow
@@ -133,6 +155,22 @@ def test_scale_paper_prints_its_cost_and_asks(tmp_path, capsys):
     assert "36 runs: about " in printed
     assert printed.endswith("add --yes to start it.\n")
     assert not (tmp_path / "paper").exists()
+
+
+def test_a_look_is_not_planned_without_a_finished_run(tmp_path, monkeypatch):
+    tables, scale = tomllib.loads(SCALE), tmp_path / "scale.toml"
+    reproduction = Reproduction.make(tmp_path / "out", tables, scale)
+    reproduction.write(1, look_tables(tables, 1))
+    sweep = reproduction.sweep(1)
+    first, *others = [job.id for job in sweep.plan.jobs]
+    check_complete(reproduction, others, {first: "running"})
+    monkeypatch.setattr(SweepDirectory, "is_done", lambda self, job: True)
+    check_complete(reproduction, [first, *others], {first: "only what is not finite"})
+    message = (
+        f"without {re.escape(str(sweep.runs / first))}: metrics.parquet is damaged; delete this directory"
+    )
+    with pytest.raises(StorageError, match=message):
+        check_complete(reproduction, others, {first: "metrics.parquet is damaged."})
 
 
 def test_bad_options_are_refused_and_nothing_is_written(tmp_path, command):

@@ -16,6 +16,7 @@ import pytest
 import scipy.special
 import scipy.stats
 from support.models import randomized, small_agent
+from support.networks import embed_by_hand, head_by_hand
 from support.registry import TOLERANCE, assert_close
 
 import recurrent_laplace as rl
@@ -29,7 +30,6 @@ from recurrent_laplace.learning.optimizer import learning_rate, make_optimizer
 from recurrent_laplace.learning.returns import advantages
 from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.learning.train import CHUNK, WATCHED
-from recurrent_laplace.models.layers import EPSILON
 from recurrent_laplace.models.regressor import LEAST_STDDEV
 from recurrent_laplace.posterior.variational import LOG_EIGENVALUE_RANGE
 from recurrent_laplace.tasks.experience import Experience
@@ -150,28 +150,6 @@ def test_entropy_and_log_prob_of_a_policy_are_exact():
 
 def weights_of(module):
     return jax.tree.map(np.asarray, module)
-
-
-def mlp_by_hand(mlp, x):
-    for index, layer in enumerate(mlp.layers):
-        x = (np.where(x > 0, x, 0.01 * x) if index else x) @ layer.weight.T + layer.bias
-    return x
-
-
-def norm_by_hand(norm, x):
-    centred = x - x.mean(axis=-1, keepdims=True)
-    return norm.weight * centred / np.sqrt(x.var(axis=-1, keepdims=True) + EPSILON) + norm.bias
-
-
-def embed_by_hand(embedder, x):
-    x = mlp_by_hand(embedder.mlp, x)
-    return norm_by_hand(embedder.norm, np.where(x > 0, x, 0.01 * x))
-
-
-def head_by_hand(head, z, seen):
-    if seen is not None:
-        z = np.concatenate([z, np.broadcast_to(seen, (*z.shape[:-1], seen.shape[-1]))], axis=-1)
-    return mlp_by_hand(head.mlp, norm_by_hand(head.norm, z))
 
 
 @compiled

@@ -52,8 +52,9 @@ def test_kl_is_a_mahalanobis_term_and_a_term_of_the_covariances(covariance):
     assert_close(whole, posterior.consecutive_kl(beliefs))
 
 
-@COVARIANCES
-@pytest.mark.parametrize("fraction", [1.0, 0.5, 1e-3])
+@pytest.mark.parametrize(
+    ("covariance", "fraction"), [("dense", 1.0), ("diagonal", 1.0), ("dense", 0.5), ("diagonal", 1e-3)]
+)
 def test_gradient_is_that_of_the_exact_kl(covariance, fraction):
     posterior, beliefs = posterior_of(covariance), beliefs_of(covariance)
 
@@ -66,9 +67,12 @@ def test_gradient_is_that_of_the_exact_kl(covariance, fraction):
     def logged(means):
         return terms_of(covariance, moved(means), kl_fraction=fraction).kl
 
-    assert_close(jax.grad(logged)(beliefs.mean), jax.grad(exact)(beliefs.mean))
+    (value, slope), (expected, expected_slope) = jax.jit(
+        lambda means: (jax.value_and_grad(logged)(means), jax.value_and_grad(exact)(means))
+    )(beliefs.mean)
+    assert_close(slope, expected_slope)
     if fraction == 1:
-        assert_close(logged(beliefs.mean), exact(beliefs.mean))
+        assert_close(value, expected)
 
 
 @COVARIANCES

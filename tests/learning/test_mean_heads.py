@@ -33,14 +33,15 @@ def test_loss_at_the_mean_depends_on_no_key(task, posterior):
     config, train = trained(task, posterior)
     objective = config.objective
     model = train.make_model(jax.random.key(0))
-    batch = objective.gather(model, mesh=None, key=jax.random.key(1))
+    batch = jax.jit(lambda model, key: objective.gather(model, mesh=None, key=key))(model, jax.random.key(1))
     batch = getattr(batch, "batch", batch)
 
     def losses(samples):
         learning = dataclasses.replace(config.learning, training_samples=samples)
         chosen = dataclasses.replace(config, learning=learning).objective
         schedule = rl.learning.objectives.base.Schedule(0, 2)
-        return [float(chosen.loss(model, batch, schedule, key=jax.random.key(k))[0]) for k in (2, 3)]
+        loss = jax.jit(lambda model, key: chosen.loss(model, batch, schedule, key=key)[0])
+        return [float(loss(model, jax.random.key(k))) for k in (2, 3)]
 
     at_mean, sampled = losses(0), losses(1)
     assert at_mean[0] == at_mean[1]

@@ -147,7 +147,14 @@ def fewest_wrong_pulls(steps, chance):
     return wrong(steps, 0)
 
 
-@each_posterior
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        "point",
+        "laplace",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("variational", "conjugate")),
+    ],
+)
 def test_what_was_paid_is_turned_into_a_belief(posterior):
     """No more wrong pulls than the best agent makes; a forgetful one has every second wrong."""
     experience = learned(posterior)["needs-belief"]

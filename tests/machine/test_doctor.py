@@ -31,6 +31,12 @@ def test_a_package_that_cannot_be_imported_is_broken_and_says_why():
     assert broken == {name: reason for name, (_, reason) in BROKEN.items()}
 
 
+def test_files_of_the_current_directory_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError('a file of the current directory was run')")
+    monkeypatch.chdir(tmp_path)
+    assert doctor.broken_packages(["colorsys"]) == {}
+
+
 @pytest.mark.usefixtures("packages")
 def test_an_import_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(doctor, "SECONDS", 2)

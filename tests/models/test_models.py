@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from support.models import randomized
+from support.networks import embed_by_hand, head_by_hand, leaky, mlp_by_hand, norm_by_hand
 from support.registry import assert_close
 
 import recurrent_laplace as rl
@@ -65,12 +67,7 @@ def model_of(build, posterior="point"):
 @functools.cache
 def loud(policy_input="belief_and_observation"):
     """An agent all of whose weights are random, norms and biases too, and whose policy is not uniform."""
-    return shaken(jax.eval_shape(lambda: agent_of.__wrapped__(policy_input=policy_input)))
-
-
-def shaken(model):
-    random = np.random.default_rng(5)
-    return jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), model)
+    return randomized(jax.eval_shape(lambda: agent_of.__wrapped__(policy_input=policy_input)))
 
 
 def numbers(*shape, seed=0):
@@ -89,33 +86,6 @@ def network_of(named):
 
 def assert_same_bits(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-# The same in NumPy
-
-
-def norm_by_hand(norm, x):
-    variance = x.var(axis=-1, keepdims=True)
-    scaled = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(variance + EPSILON)
-    return scaled * np.asarray(norm.weight) + np.asarray(norm.bias)
-
-
-def leaky(x):
-    return np.where(x > 0, x, 0.01 * x)
-
-
-def mlp_by_hand(mlp, x):
-    for index, layer in enumerate(mlp.layers):
-        x = (leaky(x) if index else x) @ np.asarray(layer.weight).T + np.asarray(layer.bias)
-    return x
-
-
-def embed_by_hand(embedder, x):
-    return norm_by_hand(embedder.norm, leaky(mlp_by_hand(embedder.mlp, x)))
-
-
-def head_by_hand(head, x):
-    return mlp_by_hand(head.mlp, norm_by_hand(head.norm, x))
 
 
 # Layers
@@ -242,15 +212,14 @@ def test_input_of_the_memory_is_three_embeddings_side_by_side():
 def test_behaviour_is_averaged_over_draws_as_in_numpy(policy):
     agent, z, context = loud(), numbers(5, 2, 3, F), numbers(2, 3, E, seed=1)
     got = jax.jit(lambda: agent.behave(z, context, policy=policy))()
-    inputs = np.concatenate([z, np.broadcast_to(context, (5, *context.shape))], axis=-1)
-    logits = head_by_hand(agent.policy_head, inputs)
+    logits = head_by_hand(agent.policy_head, z, context)
     if policy == "mixture":
         exps = np.exp(logits)
         expected = np.mean(exps / exps.sum(axis=-1, keepdims=True), axis=0)
         assert_close(np.exp(got.logits), expected)
     else:
         assert_close(got.logits, logits.mean(axis=0))
-    assert_close(got.value, head_by_hand(agent.value_head, inputs)[..., 0].mean(axis=0))
+    assert_close(got.value, head_by_hand(agent.value_head, z, context)[..., 0].mean(axis=0))
 
 
 def test_the_two_ways_to_average_differ_but_for_one_draw():
@@ -521,12 +490,11 @@ def test_predictor_of_a_regressor_is_its_prediction():
 
 
 def test_prediction_averages_means_and_has_one_variance():
-    model = shaken(model_of("regressor"))
+    model = randomized(model_of("regressor"))
     z, x, y = numbers(5, 2, 3, F), numbers(2, 3, 1, seed=1), numbers(2, 3, 1, seed=2)
     prediction, embedded = jax.jit(lambda m: (m.predict(z, x), m.embed(x, y)))(model)
     context = embed_by_hand(model.input_embedder, np.asarray(x))
-    inputs = np.concatenate([z, np.broadcast_to(context, (5, *context.shape))], axis=-1)
-    assert_close(prediction.mean, head_by_hand(model.prediction_head, inputs).mean(axis=0))
+    assert_close(prediction.mean, head_by_hand(model.prediction_head, z, context).mean(axis=0))
     stddev = np.log1p(np.exp(np.asarray(model.raw_stddev))) + LEAST_STDDEV
     assert_close(prediction.variance, np.full((2, 3, 1), stddev**2))
     parts = (

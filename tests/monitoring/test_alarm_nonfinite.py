@@ -101,15 +101,25 @@ def test_offline_scores_equal_online_scores(fit):
 @pytest.mark.parametrize("column", ["value", "value_stddev", "reward"])
 def test_fitting_excludes_non_finite_episodes_with_a_warning(clean, column):
     broken = [with_value(clean[0], column, 3, np.nan), with_value(clean[1], column, 4, np.inf)]
-    with pytest.warns(UserWarning, match="2 of 302 episodes have signals that are not finite"):
+    with pytest.warns(UserWarning, match="2 of 302 episodes have inputs or signals that are not finite"):
         alarm = rl.ShiftAlarm.fit([*broken, *clean], signals=SIGNALS, false_alarm_rate=RATE)
     expected = rl.ShiftAlarm.fit(clean, signals=SIGNALS, false_alarm_rate=RATE)
     assert alarm.to_json() == expected.to_json()
 
 
+def test_fitting_excludes_an_infinite_input_with_finite_signals(clean):
+    """Infinite inputs can saturate all gates, so that beliefs and signals are finite."""
+    inputs = clean[0].inputs.copy()
+    inputs[3] = np.inf
+    with pytest.warns(UserWarning, match="1 of 301 episodes have inputs or signals that are not finite"):
+        rl.ShiftAlarm.fit([dataclasses.replace(clean[0], inputs=inputs), *clean], signals=SIGNALS)
+
+
 def test_fitting_refuses_when_too_few_remain(clean):
     broken = [with_value(one, "value", 3, np.nan) for one in clean[:250]]
-    with pytest.raises(ValueError, match=r"at least 60 .* got 50: 250 of 300 episodes have signals"):
+    with pytest.raises(
+        ValueError, match=r"at least 60 .* got 50: 250 of 300 episodes have inputs or signals"
+    ):
         rl.ShiftAlarm.fit([*broken, *clean[250:]], signals=SIGNALS, false_alarm_rate=RATE)
 
 

@@ -162,6 +162,60 @@ def test_bad_input():
         rl.diagnose(posterior, INPUTS, queries=QUERIES, targets=np.full((N, T, 2), np.nan))
 
 
+def with_bounded_query(noise=0.5):
+    """A posterior whose head is bounded in the query: infinite queries have finite predictions."""
+    predictor = rl.Predictor(
+        lambda z, x: jnp.tanh(x[:1]) * z[:1],
+        rl.GaussianLikelihood(jnp.log(jnp.array([noise]))),
+        context_size=1,
+    )
+    return rl.LikelihoodPosterior(MEMORY, predictor)
+
+
+def test_an_infinite_query_is_not_finite_although_the_belief_is():
+    posterior = with_bounded_query()
+    queries = QUERIES.at[3, 5].set(jnp.inf)
+    assert jnp.isfinite(posterior.unroll(INPUTS[3], queries=queries[3]).entropy()).all()
+    found = rl.diagnose(posterior, INPUTS, queries=queries, targets=jnp.ones((N, T, 1)))
+    assert not found.informative
+    assert not found.finite
+    assert found.words[0].startswith(f"Not finite: queries, at 1 of {N * T} steps.")
+    monitor = rl.Monitor(posterior)
+    monitor.step(INPUTS[3, 0], query=QUERIES[3, 0])
+    before = monitor.state
+    assert not monitor.step(INPUTS[3, 5], query=queries[3, 5]).finite
+    assert eqx.tree_equal((monitor.state.belief, monitor.state.state), (before.belief, before.state))
+    for number in (np.inf, np.nan):
+        with pytest.raises(ValueError, match=r"query must be finite; got \[\s*(inf|nan)\]"):
+            monitor.predict(np.array([number]))
+
+
+@pytest.mark.parametrize(
+    ("index", "number", "message"),
+    [
+        ((2, 3, 0), np.inf, r"targets of the reward must be finite numbers, .* NaN for none; got \[inf\]"),
+        ((2, 3, 1), 0.5, r"targets of the sign must be 0 or 1, .* NaN for none; got \[0.5\]"),
+        ((), np.nan, "targets must have at least one that is known; all are NaN"),
+    ],
+)
+def test_impossible_targets_are_refused(index, number, message):
+    posterior, targets = posterior_of(0.5), jnp.ones((N, T, 2)).at[index].set(number)
+    with pytest.raises(ValueError, match=message):
+        rl.diagnose(posterior, INPUTS, queries=QUERIES, targets=targets)
+    with pytest.raises(ValueError, match=message):
+        rl.calibrate(posterior, INPUTS, queries=QUERIES, targets=targets)
+
+
+def test_calibration_refuses_what_is_not_finite():
+    posterior, targets = with_bounded_query(), jnp.ones((N, T, 1))
+    with pytest.raises(ValueError, match="inputs must be finite; got inf in task 2 at step 3"):
+        rl.calibrate(posterior, INPUTS.at[2, 3, 0].set(jnp.inf), queries=QUERIES, targets=targets)
+    with pytest.raises(
+        ValueError, match="queries must be finite, or NaN for none; got inf in task 1 at step 4"
+    ):
+        rl.calibrate(posterior, INPUTS, queries=QUERIES.at[1, 4].set(jnp.inf), targets=targets)
+
+
 def test_a_linear_recurrence_is_called_a_clock(caplog):
     posterior = rl.LaplacePosterior(rl.Memory(rl.Linear(D, 6, key=KEYS[1])))
     entropy = jax.vmap(posterior.unroll)(INPUTS[:3]).entropy()

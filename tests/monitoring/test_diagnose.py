@@ -81,6 +81,16 @@ def test_bad_input():
         rl.diagnose(rl.PointPosterior(rl.Memory(GRU)), INPUTS)
 
 
+def test_an_infinite_input_is_not_informative_although_saturated_gates_are_finite():
+    posterior = rl.LaplacePosterior(rl.Memory(GRU), covariance="diagonal", accumulate="none")
+    inputs = INPUTS.at[2, 9, 0].set(np.inf)
+    assert jnp.isfinite(posterior.unroll(inputs[2]).entropy()).all()
+    found = rl.diagnose(posterior, inputs)
+    assert not found.informative
+    assert not found.finite
+    assert found.words[0].startswith(f"Not finite: inputs, at 1 of {N * T} steps.")
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_beliefs_and_heads_that_are_not_finite_are_not_informative(number):
     posterior = rl.LaplacePosterior(rl.Memory(GRU), covariance="diagonal", accumulate="none")

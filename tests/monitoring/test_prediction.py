@@ -179,6 +179,65 @@ def test_means_that_are_not_the_features_have_no_likelihood_posterior():
     assert rl.fit_predictor(conjugate, recordings(count=8), hidden_sizes=()).posterior is None
 
 
+class OwnGaussian(rl.AbstractLikelihood):
+    """Likelihood from outside of the package, which says that it is Gaussian."""
+
+    part: rl.GaussianLikelihood
+    is_gaussian = True
+    size = property(lambda self: self.part.size)
+    mean = outputs_of = lambda self, values: values
+    log_prob = lambda self, outputs, target: self.part.log_prob(outputs, target)
+    deviance = lambda self, outputs, target: self.part.deviance(outputs, target)
+    variance = lambda self, outputs: self.part.variance(outputs)
+    fisher_root = lambda self, outputs: self.part.fisher_root(outputs)
+    integrate = lambda self, outputs, variance: self.part.integrate(outputs, variance)
+    entropy = lambda self, outputs: self.part.entropy(outputs)
+    with_noise = lambda self, scale: OwnGaussian(self.part.with_noise(scale))
+    with_noise_stddev = lambda self, stddev: OwnGaussian(self.part.with_noise_stddev(stddev))
+
+
+def test_a_gaussian_likelihood_from_outside_gets_noise_and_coverage():
+    part = rl.GaussianLikelihood(jnp.zeros(1))
+    known, own = (
+        rl.fit_predictor(
+            POINT, recordings(count=8), targets=["reward"], likelihoods={"reward": each}, hidden_sizes=()
+        )
+        for each in (part, OwnGaussian(part))
+    )
+    assert own.explained == known.explained
+    assert np.isfinite(own.explained["reward"].coverage)
+    assert_close(own.predictor.likelihood.parts[0].part, known.predictor.likelihood.parts[0])
+
+
+class OwnPredicting(rl.AbstractPosterior):
+    """Posterior from outside of the package, which says that it predicts."""
+
+    memory: rl.Memory
+    inner: rl.LaplacePosterior
+    predictor: rl.Predictor
+    likelihood = property(lambda self: self.predictor.likelihood)
+    query_size = property(lambda self: self.predictor.query_size)
+    prior = lambda self: self.inner.prior()
+    init = lambda self, capacity=None: self.inner.init(capacity)
+    cost = lambda self, steps, batch=1: self.inner.cost(steps, batch)
+    compute_step = lambda self, state, x, reset, query: self.inner.compute_step(state, x, reset)
+    compute = lambda self, inputs, resets, reuse, queries: self.inner.compute(inputs, resets, reuse)
+    predict = lambda self, belief, query, **options: self.predictor.predict(belief, query, **options)
+
+
+def test_a_posterior_from_outside_predicts_in_a_monitor():
+    predictor = rl.Predictor(lambda z, x: z[:1] * x, rl.GaussianLikelihood(jnp.zeros(1)), context_size=1)
+    own = OwnPredicting(MEMORY, rl.LaplacePosterior(MEMORY), predictor)
+    monitor, x = rl.Monitor(own), np.ones(D)
+    monitor.step(x, query=np.array([np.nan]))
+    forecast = monitor.predict(np.array([2.0]))
+    _, belief = own.update(own.init(), jnp.asarray(x), query=jnp.full(1, jnp.nan))
+    assert_close(forecast.mean["target"], 2 * belief.mean[:1])
+    assert_close(forecast.stddev["target"] ** 2, 1 + 4 * belief.variance()[:1])
+    with pytest.raises(ValueError, match=r"a LaplacePosterior predicts no targets: use an rl.LikelihoodPost"):
+        own.inner.predict(belief, jnp.ones(1))
+
+
 def test_ridge_is_the_solution_of_its_normal_equations():
     random = np.random.default_rng(1)
     x, y, penalty = random.normal(size=(30, 4)) + 1, random.normal(size=(30, 2)), 0.3
@@ -272,6 +331,26 @@ NAN = np.where(np.arange(T) == 3, np.nan, 1.0)
             {"likelihoods": {"reward": "gaussian"}},
             "likelihoods must be of AbstractLikelihood, .*; got a str for the reward",
         ),
+        (
+            recordings(count=8),
+            {"likelihoods": {"rewards": rl.BernoulliLikelihood(1)}},
+            "likelihoods must be one of 'reward', 'observation' .did you mean 'reward'.*; got 'rewards'",
+        ),
+        (
+            recordings(count=8),
+            {"likelihoods": {"reward": rl.BernoulliLikelihood(1)}},
+            "targets of the reward must be 0 or 1, as a BernoulliLikelihood needs",
+        ),
+        (
+            broken(4, rewards=np.full(T, 1e30)),
+            {},
+            r"episode 4 has a number beyond 1e\+18 in its rewards, first at step 0: use a smaller unit",
+        ),
+        (
+            broken(5, actions=np.full(T, 10**9)),
+            {},
+            "episode 5 must have actions below 4096; got 1000000000: count them from 0",
+        ),
     ],
 )
 def test_bad_episodes_are_refused_in_one_sentence(episodes, options, message):
@@ -283,6 +362,10 @@ def test_bad_episodes_are_refused_in_one_sentence(episodes, options, message):
 def test_a_recording_that_does_not_fit_itself_is_refused():
     with pytest.raises(ValueError, match=r"rewards must have shape \(5,\); got \(4,\)"):
         rl.Recording(np.zeros((5, 2)), np.zeros(5, int), np.zeros(4))
+    with pytest.raises(ValueError, match=r"rewards must be numbers; got an array of <U1"):
+        rl.Recording(np.zeros((5, 2)), np.zeros(5, int), np.array(list("abcde")))
+    with pytest.raises(ValueError, match=r"inputs must be numbers; got an array of object"):
+        rl.Recording(np.full((5, 2), None), np.zeros(5, int), np.zeros(5))
     with pytest.raises(ValueError, match=r"actions must be 5 whole numbers, .*; got shape .* of float64"):
         rl.Recording(np.zeros((5, 2)), np.zeros(5), np.zeros(5))
     with pytest.raises(ValueError, match=r"final_observation must have shape \(2,\); got \(3,\)"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from recurrent_laplace.monitoring.verdict import Explained, describe_all, format_percent
+from recurrent_laplace.monitoring.verdict import Explained, describe_all, format_percent, judge
 
 
 def explained(constant=1.0, observation=0.5, full=0.3, coverage=0.88):
@@ -25,8 +25,8 @@ def test_one_sentence():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"coverage": 0.6}, "They are too narrow: fit on more episodes."),
-        ({"coverage": 0.99}, "They are too wide: fit on more episodes."),
+        ({"coverage": 0.6}, ", but its 90% intervals are too narrow (they cover 60%): fit on more episodes."),
+        ({"coverage": 0.99}, ", but its 90% intervals are too wide (they cover 99%): fit on more episodes."),
         # What is left after the observation alone is less than the precision of the fits.
         (
             {"observation": 5e-4, "full": 1e-4},
@@ -52,6 +52,20 @@ def test_what_is_informative_comes_first():
     assert describe_all({"reward": bad})[0] is False
     # Where nothing varies, nothing is explained.
     assert not explained(constant=0.0, observation=0.0, full=0.0).informative
+
+
+def test_intervals_qualify_what_is_informative():
+    bad, narrow, wide = explained(full=0.5, coverage=0.5), explained(coverage=0.75), explained(coverage=0.98)
+    assert judge({"reward": explained()}) == "informative"
+    assert judge({"reward": explained(coverage=np.nan)}) == "informative"
+    assert judge({"reward": narrow}) == "informative, but its intervals are too narrow"
+    assert judge({"reward": wide, "observation": narrow}) == "informative, but its intervals are too narrow"
+    assert (
+        judge({"reward": wide, "observation": explained()}) == "informative, but its intervals are too wide"
+    )
+    # The intervals of a target that the belief does not predict are no matter.
+    assert judge({"reward": bad}) == "not informative"
+    assert judge({"reward": bad, "observation": explained()}) == "informative"
 
 
 def test_percentages():

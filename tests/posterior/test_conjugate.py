@@ -26,9 +26,15 @@ def softplus(x):
     return np.log1p(np.exp(x))
 
 
-@pytest.mark.parametrize("resets", [None, RESETS], ids=["one-episode", "resets"])
 @pytest.mark.parametrize(
-    "options", [{}, {"prior_stddev": 0.5, "forgetting": 0.8}, {"features": None}], ids=str
+    ("options", "resets"),
+    [
+        ({}, None),  # a cumulative sum, the others are associative scans
+        ({}, RESETS),
+        ({"prior_stddev": 0.5, "forgetting": 0.8}, None),
+        ({"prior_stddev": 0.5, "forgetting": 0.8, "features": None}, RESETS),
+    ],
+    ids=str,
 )
 def test_conjugate_by_hand(options, resets):
     posterior = conjugate(**options)

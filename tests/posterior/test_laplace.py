@@ -119,9 +119,7 @@ COMBINATIONS = [
     ("none", None),
     ("precision", 1),
     ("precision", 3),
-    ("precision", 2 * T),
     ("mean_and_precision", 1),
-    ("mean_and_precision", 3),
 ]
 # All combinations on one memory; on the others, one for each algorithm.
 HISTORY, DIRECT, GRAM = ("none", None), ("mean_and_precision", 1), ("precision", 3)
@@ -131,12 +129,11 @@ COMMON = [
     ("autodiff", "diagonal", *HISTORY),
 ]
 OTHER_CELLS = ("gru", "elman-tanh", "autodiff")
-OTHER_MEMORIES = ("lstm", *OTHER_CELLS, *(f"{cell}-readout" for cell in OTHER_CELLS))
+OTHER_MEMORIES = ("lstm", "autodiff", *(f"{cell}-readout" for cell in OTHER_CELLS))
 CASES = [
     *[(unroll, *case) for case in COMMON],
     *[(unroll, name, "dense", *combination) for name in OTHER_MEMORIES for combination in (DIRECT, GRAM)],
     *[(unroll, name, "diagonal", *GRAM) for name in OTHER_CELLS],
-    (unroll, "gru-readout", "diagonal", *HISTORY),
     # Single steps share the curvatures of sequences, so fewer cells are needed.
     *[(updates, *case) for case in COMMON],
     *[(updates, f"{cell}-readout", "dense", *GRAM) for cell in OTHER_CELLS],
@@ -414,8 +411,13 @@ def test_entropy_only_falls_without_forgetting(name, covariance):
 # Gradients
 
 
-@pytest.mark.parametrize("run", [rl.LaplacePosterior.unroll, scan_updates], ids=["unroll", "update"])
-@pytest.mark.parametrize(("accumulate", "window"), [HISTORY, GRAM, DIRECT])
+@pytest.mark.parametrize(
+    ("run", "accumulate", "window"),
+    [
+        *((rl.LaplacePosterior.unroll, *algorithm) for algorithm in (HISTORY, GRAM, DIRECT)),
+        (scan_updates, *GRAM),
+    ],
+)
 def test_only_the_features_have_gradients(run, accumulate, window):
     weights = jax.random.normal(jax.random.key(5), (T, F))
     resets = jnp.array(RESETS)

@@ -165,3 +165,17 @@ def test_predictions_check_their_arguments():
         predictor.predict(belief, jnp.ones(1))
     with pytest.raises(ValueError, match="key must be a JAX random key with samples=3; got None"):
         predictor.predict(belief, jnp.ones((2, 1)), samples=3)
+    for wrong in (jnp.ones(3), "linear"):
+        with pytest.raises(ValueError, match="head must be an Equinox module or a function of z and"):
+            rl.Predictor(wrong, rl.GaussianLikelihood(jnp.zeros(1)))
+
+
+def test_supports():
+    targets = jnp.array([[0.0, 1.0], [1.0, 1.0], [0.5, 0.5], [jnp.inf, 0.0]])
+    bernoulli, categorical = rl.BernoulliLikelihood(2), rl.CategoricalLikelihood(2)
+    gaussian = rl.GaussianLikelihood(jnp.zeros(2))
+    joint = rl.JointLikelihood(("a", "b"), (rl.BernoulliLikelihood(1), rl.GaussianLikelihood(jnp.zeros(1))))
+    assert gaussian.allows(targets).tolist() == [True, True, True, False]
+    assert bernoulli.allows(targets).tolist() == [True, True, False, False]
+    assert categorical.allows(targets).tolist() == [True, False, False, False]
+    assert joint.allows(targets).tolist() == [True, True, False, False]

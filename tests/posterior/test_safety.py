@@ -92,9 +92,15 @@ def test_jacobians_of_all_magnitudes(dtype, covariance, deficient):
             assert info.problems() == []
 
 
-@each_dtype
-@each_covariance
-@pytest.mark.parametrize("window", [1, 2])
+@pytest.mark.parametrize(
+    ("dtype", "covariance", "window"),
+    [
+        ("float32", "dense", 1),
+        ("float64", "dense", 2),
+        ("float64", "diagonal", 1),
+        ("float32", "diagonal", 2),
+    ],
+)
 def test_zero_precision_is_reported(dtype, covariance, window):
     memory = scaled(linear_memory(10, 4, dtype), 0.0)
     posterior = rl.LaplacePosterior(

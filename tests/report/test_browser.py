@@ -110,7 +110,7 @@ def test_names_of_runs_are_text(page):
 
 
 def test_links_go_to_their_places(page):
-    assert page.locator("nav a").count() == 5 + len(FIGURES)
+    assert page.locator("nav a").count() == 9 + len(FIGURES)
     assert_links_lead_into_view(page)
     first = page.locator(".claims tbody a").first
     first.scroll_into_view_if_needed()

@@ -477,8 +477,9 @@ def test_runs_of_preset_smoke_are_not_judged():
     assert "The closest" not in verdict.summary
 
 
-@pytest.mark.parametrize("name", BY_SEEDS)
-@pytest.mark.parametrize("kind", ["good", "bad"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "good") for name in BY_SEEDS), *((name, "bad") for name in BY_SEEDS[::6])]
+)
 def test_one_seed_is_undecided(name, kind):
     verdict = verdict_of(name, scene(name, kind).frames(seeds=1))
     assert verdict.verdict == "not decided"
@@ -522,8 +523,9 @@ def test_fractions_that_vary_between_seeds_are_undecided():
 REQUIRED = [name for name in IDS if name not in ("R6", "B1", "S1", "P1")]
 
 
-@pytest.mark.parametrize("name", REQUIRED)
-@pytest.mark.parametrize("kind", ["good", "bad"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "good") for name in REQUIRED), *((name, "bad") for name in REQUIRED[::6])]
+)
 def test_missing_runs_are_named(name, kind):
     frames = frames_of(name, kind)
     columns = ["task", "origin", "method"]

@@ -86,7 +86,7 @@ def test_every_figure_is_drawn_from_everything(number, full):
 def test_every_figure_is_drawn_from_little(number, partial):
     drawn = figure(number, partial)
     if number != 4:
-        assert "missing" in texts(drawn) or "no runs" in texts(drawn)
+        assert drawn.missing or "no runs" in texts(drawn)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -95,6 +95,7 @@ def test_every_figure_is_drawn_from_one_seed_without_bands(number):
     if number in (1, 2, 3, 6, 7, 8, 9, 11, 12, 13):
         assert "1 seed" in texts(drawn)
         assert not any(axes.collections for axes in drawn.axes)
+        assert "99% interval" not in entries(drawn)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -165,13 +166,30 @@ def test_the_cut_off_is_a_dashed_line(full):
         assert mark.is_dashed()
 
 
-def test_missing_lines_are_named(partial):
-    scratch, tuned, posthoc = (texts_of(axes) for axes in figure(8, partial).axes)
-    others = "stationary Laplace, sum of precisions, sum of means and precisions"
-    assert f"missing: VRNN dense, {others}" in scratch
-    others = "missing: VRNN, stationary Laplace, sum of precisions dense, sum of means and precisions"
-    assert others in tuned
-    assert others in posthoc
+def test_missing_lines_are_counted_in_the_figure_and_named_beside_it(partial):
+    drawn = figure(8, partial)
+    assert [texts_of(axes) for axes in drawn.axes] == [
+        "7 lines missing",
+        "7 lines missing",
+        "7 lines missing",
+    ]
+    scratch, others = drawn.missing
+    _, tuned, posthoc = (axes.get_title() for axes in drawn.axes)
+    words = "stationary Laplace, sum of precisions, sum of means and precisions"
+    assert scratch.endswith(f": VRNN dense, {words}")
+    words = "VRNN, stationary Laplace, sum of precisions dense, sum of means and precisions"
+    assert others == f"{tuned}; {posthoc}: {words}"
+
+
+def test_the_legend_has_only_what_is_drawn(partial, full):
+    assert entries(figure(8, partial))[:2] == ["RNN", "VRNN"]
+    assert "stationary Laplace" not in entries(figure(8, partial))
+    assert "99% interval" in entries(figure(8, full))
+    assert {"diagonal covariance", "dense covariance"} <= set(entries(figure(8, full)))
+
+
+def entries(drawn):
+    return [text.get_text() for legend in drawn.legends for text in legend.get_texts()]
 
 
 def texts_of(axes):
@@ -282,7 +300,7 @@ def test_ablations_compare_runs_that_differ_in_one_option(full):
 
 
 def test_missing_ablations_are_named(partial):
-    assert texts(figure(5, partial)).count("missing: runs that differ in this alone") == 6
+    assert texts(figure(5, partial)).count("no runs differ in this option alone") == 6
 
 
 def test_fine_tuning_starts_at_the_snapshot(full):

@@ -91,7 +91,9 @@ def test_the_page_shows_forecasts_and_what_they_are_worth(predicted, tmp_path):
     assert ">nan" not in page
     assert " nan" not in page
     # Forecasts are those of the monitor, in the units of the observations.
-    forecasts = forecast_episodes(monitor.posterior, [rl.Recording.of(episodes[0])])[0]
+    forecasts = forecast_episodes(
+        monitor.posterior, monitor.posterior.likelihood, [rl.Recording.of(episodes[0])]
+    )[0]
     assert np.abs(forecasts.target[:-1, 1:]).max() > 500
     monitor.reset()
     monitor.step(episodes[0].inputs[0])
@@ -106,7 +108,9 @@ def test_the_page_shows_forecasts_and_what_they_are_worth(predicted, tmp_path):
 def test_a_figure_of_forecasts_has_a_row_for_each_number(predicted):
     _, monitor, episodes = predicted
     likelihood = monitor.posterior.predictor.likelihood
-    forecasts = forecast_episodes(monitor.posterior, [rl.Recording.of(episodes[0])])[0]
+    forecasts = forecast_episodes(
+        monitor.posterior, monitor.posterior.likelihood, [rl.Recording.of(episodes[0])]
+    )[0]
     figure = draw_forecasts(likelihood, forecasts)
     labels = [axes.get_ylabel() for axes in figure.axes]
     assert [label.replace("\n", " ") for label in labels if label] == [

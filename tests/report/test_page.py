@@ -7,18 +7,22 @@ import re
 import shutil
 from pathlib import Path
 
+import polars as pl
 import pytest
 from support.paper_runs import paper_frames
 from support.runs import SIZES
 from support.verbs import float32
 
+import recurrent_laplace as rl
 from recurrent_laplace.cli import main
 from recurrent_laplace.files import StorageError, read_sealed
 from recurrent_laplace.report import page
 from recurrent_laplace.report.claims import OUTCOMES, Gate, Verdict
 from recurrent_laplace.report.figures import FIGURES
 from recurrent_laplace.report.page import PageFigure, page_figure, render_page, write_report
+from recurrent_laplace.report.raw import CONTENT
 from recurrent_laplace.report.style import save_figure
+from recurrent_laplace.runs.config import Run
 
 EVIL = "<script>alert('run')</script>"
 WORDS = OUTCOMES
@@ -45,6 +49,7 @@ GATES = [
     Gate("RNN on gridworld", "written", "a return of 9 <i>", True),
     Gate("diagonal VRNN from scratch on gridworld", "written", "exact Bayes", None),
 ]
+TABLES = {"claims": "tables/claims.parquet", "runs": "tables/runs.parquet"}
 
 
 class Elements(html.parser.HTMLParser):
@@ -76,7 +81,9 @@ def rendered(frames):
     runs = sorted(frames.runs["run"])
     figures = [PageFigure(entry, "data:image/svg+xml;base64,", 800, runs) for entry in FIGURES]
     folder = Path("runs/<u>here")
-    return render_page(frames, verdicts(), figures, gates=GATES, name="<i>study</i>", folder=folder)
+    return render_page(
+        frames, verdicts(), figures, gates=GATES, tables=TABLES, name="<i>study</i>", folder=folder
+    )
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +93,8 @@ def elements(rendered):
 
 def test_gates_and_claims_come_first_and_are_complete(rendered, elements):
     order = [attributes["id"] for tag, attributes in elements.tags if tag == "h2"]
-    assert order == ["gates", "claims", "figures", "runs", "left-out"]
+    sections = ["gates", "claims", "figures", "summary", "options", "cost", "raw", "runs", "left-out"]
+    assert order == sections
     text = " ".join(elements.words)
     for verdict in verdicts():
         for part in (verdict.id, verdict.claim, verdict.rule, verdict.evidence, verdict.verdict):
@@ -103,7 +111,7 @@ def test_verdicts_are_counted_by_column(rendered):
         "As released": ["1 on par"],
         "As written": [f"1 {word}" for word in WORDS],
         "As written, beta 1e-4": ["1 not decided"],
-        "Both": ["1 reproduced"],
+        "Both columns": ["1 reproduced"],
     }
 
 
@@ -139,7 +147,9 @@ def test_every_link_inside_the_page_has_its_target(elements):
     assert len(names) == len(set(names))
     links = [attributes["href"] for attributes in elements.of("a")]
     assert len(links) > 100
-    assert {link.removeprefix("#") for link in links} <= set(names)
+    inside = {link for link in links if link.startswith("#")}
+    assert {link.removeprefix("#") for link in inside} <= set(names)
+    assert set(links) - inside == set(TABLES.values())
     assert {f"figure-{entry.number}" for entry in FIGURES} <= set(names)
 
 
@@ -147,7 +157,7 @@ def test_page_makes_no_network_requests(rendered, elements):
     for _, attributes in elements.tags:
         for name in ("src", "href", "srcset", "action"):
             value = attributes.get(name) or "#"
-            assert value.startswith(("#", "data:")), value
+            assert value.startswith(("#", "data:")) or value in TABLES.values(), value
     assert "@import" not in rendered
     assert "url(" not in rendered
 
@@ -170,6 +180,27 @@ def test_runs_and_those_left_out_are_listed(frames, elements):
     assert "started on 2026-01-01" in text
 
 
+def test_summary_options_and_cost_are_shown(frames):
+    run = Run(config=rl.Config(learning=rl.LearningConfig(batch=77)))
+    name = frames.runs.filter(pl.col("task") == "gridworld")["run"][0]
+    provenance = {name: [{"commit": 40 * "a", "packages": {"jax": "0.9.1"}, "processor": "EPYC"}]}
+    other = dataclasses.replace(
+        frames, configured={name: run}, provenance=provenance, left_out_hours=0.25, judged=False
+    )
+    html = render_page(other, verdicts(), [], name="name", folder=Path("runs"))
+    rows = [re.sub("<.*?>", " ", row).split() for row in re.findall(r"<tr>.*?</tr>", html, re.DOTALL)]
+    assert ["learning.batch", "77"] in rows
+    # Runs of two seeds: 0.2 s an update against the RNN's 0.1 s, on each of three tasks.
+    assert ["VRNN", "diagonal", *3 * ["100", "ms,", "2", "x"]] in rows
+    text = " ".join(" ".join(Elements(html).words).split())
+    assert "Scope of reproducibility" in text
+    assert f"Commit of the package: {40 * 'a'}" in text
+    assert "0.25 core-hours in all, 0.25 of them in runs that are left out" in text
+    # One notice in place of a sentence for each claim.
+    assert text.count("learn nothing") == 2
+    assert "Runs of preset smoke show" in text.partition("Gates: what")[0]
+
+
 def test_only_ascii_is_written(frames):
     other = dataclasses.replace(frames, left_out={"größe": "läuft"})
     text = render_page(other, [], [], name="name", folder=Path("runs"))
@@ -187,20 +218,24 @@ def test_versions_and_commands_come_from_the_sessions(frames):
         "cores": 2,
         "platform": "Linux",
     }
-    other = dataclasses.replace(frames, provenance={run: [session, session]})
+    worker = session | {"command": ["/somewhere/sweeps/worker.py", "runs"]}
+    other = dataclasses.replace(frames, provenance={run: [worker, session, session]})
     text = " ".join(Elements(render_page(other, [], [], name="name", folder=Path("runs"))).words)
     assert text.count("recurrent-laplace train --out 'a b'") == 1
     assert "/somewhere" not in text
+    assert "worker.py" not in text
     assert "python 3.11.9, jax 0.9.1" in text
     assert "EPYC, 2 cores, Linux" in text
 
 
 def test_sweeps_are_named_by_their_command(frames, tmp_path):
     (tmp_path / "sweep.toml").write_text("")
-    figure = PageFigure(FIGURES[0], "data:,", 800, [])
+    figure = PageFigure(FIGURES[0], "data:,", 800, [], ["from scratch: VRNN <b>"])
     text = render_page(frames, [], [figure], name="name", folder=tmp_path)
     assert f"recurrent-laplace sweep {tmp_path}/sweep.toml --out {tmp_path}" in text
     assert "<p>No runs.</p>" in text
+    # In the part that is folded away.
+    assert "VRNN &lt;b&gt;" in text.partition("Command and runs behind")[2].partition("</details>")[0]
 
 
 def test_the_same_figure_gives_the_same_bytes(frames, tmp_path):
@@ -230,7 +265,10 @@ def test_report_writes_figures_and_page(two_figures, tmp_path, capsys):
     assert {file.name for file in (tmp_path / "figures").iterdir()} == {
         f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg")
     }
+    assert {file.stem for file in (tmp_path / "tables").iterdir()} == set(CONTENT)
     elements = Elements((tmp_path / "report.html").read_text())
+    links = [str(attributes["href"]) for attributes in elements.of("a")]
+    assert [link for link in links if "#" not in link] == [f"tables/{name}.parquet" for name in CONTENT]
     assert len(elements.of("img")) == 2
     assert all(re.match(r"data:image/svg\+xml;base64,[\w+/]{100}", str(p["src"])) for p in elements.of("img"))
 
@@ -331,8 +369,11 @@ def test_a_damaged_run_is_left_out_with_the_reason(real, tmp_path, report):
 def test_runs_of_preset_smoke_are_not_judged(real, tmp_path, report):
     folder = tmp_path / "runs"
     shutil.copytree(real, folder, ignore=shutil.ignore_patterns("figures", "report.html"))
-    for preset, words in (("small", "not decided"), ("smoke", "not judged")):
-        (folder / "sweep.toml").write_text(f'preset = "{preset}"\n')
+    files = (("sweep.toml", "small"), ("sweep.toml", "smoke"), ("reproduction.toml", "smoke"))
+    for name, preset in files:
+        words = "not judged" if preset == "smoke" else "not decided"
+        (folder / "sweep.toml").unlink(missing_ok=True)
+        (folder / name).write_text(f'preset = "{preset}"\n')
         report(folder, 1).check(0)
         text = (folder / "report.html").read_text()
         assert re.search(rf">\d+ {words}<", text)

@@ -1,10 +1,13 @@
 """Saving figures: atomic, and always with the same bytes."""
 
+import errno
+import os
 import re
 
 import pytest
 from matplotlib.figure import Figure
 
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.report.style import save_figure
 
 
@@ -44,10 +47,11 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
 
     def fail(where, **options):
         where.write_text("half")
-        raise OSError("disk full")
+        # As of a write: without a file name.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     figure.savefig = fail
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match=rf"^cannot write {path}: No space left on device\.$"):
         save_figure(figure, path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -199,8 +199,10 @@ def test_presets_are_valid_for_every_task_and_posterior(preset, task, posterior,
     assert (run.config.task, run.config.posterior.kind) == (make_task(task), posterior)
 
 
-def test_presets_differ_in_size(asked):
-    learnings = [asked("--preset", preset).config.learning for preset in PRESETS]
+def test_presets_are_ordered_by_size(asked):
+    # `reproduction` has the sizes of `laptop`, and samples the belief.
+    names = [name for name in PRESETS if name != "reproduction"]
+    learnings = [asked("--preset", preset).config.learning for preset in names]
     steps = [learning.updates * learning.batch * learning.steps for learning in learnings]
     assert steps == sorted(set(steps))
 

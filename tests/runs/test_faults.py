@@ -1,20 +1,18 @@
 """Faults of runs in real processes and files: kills, full disks, damage, concurrent processes."""
 
 import asyncio
-import contextlib
 import gc
 import hashlib
 import json
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import filelock
@@ -24,7 +22,7 @@ import orbax.checkpoint as ocp
 import polars as pl
 import pytest
 import tensorstore
-from support.disks import make_larger, small_disk
+from support.disks import limited_file_size, make_larger, small_disk
 from support.runs import SIZES, arrays
 from support.verbs import Done
 
@@ -487,6 +485,10 @@ def test_stale_evaluation_is_neither_reported_nor_kept(command, long_partial):
     for other in (stale, fresh[:100] + bytes([fresh[100] ^ 1]) + fresh[101:], fresh[:-1], b""):
         (long_partial / "evaluation.parquet").write_bytes(other)
         assert not evaluation_is_current(RunDirectory.open(long_partial))
+    # Sweeps train such a run again, from an earlier checkpoint.
+    (long_partial / "evaluation.parquet").write_bytes(fresh)
+    (long_partial / "checkpoints" / str(UPDATES) / "label").unlink()
+    assert not evaluation_is_current(RunDirectory.open(long_partial))
 
 
 def without_a_column(path: Path) -> None:
@@ -605,16 +607,6 @@ def test_disk_without_room_for_the_first_files(command, tmp_path):
     assert len(set(said)) > 1, "it must fail at different files"
 
 
-@contextlib.contextmanager
-def file_size_limited_here(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("kind", ["table", "text", "state"])
 def test_failed_write_leaves_the_old_file(kind, tmp_path):
     """Each kind of file separately: in a run the sizes determine which fails first."""
@@ -627,7 +619,7 @@ def test_failed_write_leaves_the_old_file(kind, tmp_path):
     }
     writes[kind](10)
     before = listing(tmp_path)
-    with file_size_limited_here(10_000), pytest.raises(StorageError, match="cannot write"):
+    with limited_file_size(10_000), pytest.raises(StorageError, match="cannot write"):
         writes[kind](20_000)
     assert listing(tmp_path) == before
     assert leftovers(tmp_path) == []

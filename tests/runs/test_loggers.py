@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.disks import limited_file_size
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.runs.loggers import open_loggers
 
 
@@ -74,6 +76,14 @@ def test_tensorboard_goes_on_after_a_torn_record(tmp_path):
     torn.write_bytes(torn.read_bytes()[:-5])
     log(tmp_path, range(3, 6))
     assert scalars(tmp_path) == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
+
+
+def test_tensorboard_names_the_file_that_cannot_be_written(tmp_path):
+    (logger,) = open_loggers(["tensorboard"], tmp_path, {})
+    message = r"cannot write .*tensorboard/events\.out.*: File too large\."
+    with limited_file_size(1000), pytest.raises(StorageError, match=message):
+        logger.log(0, {"x" * 1000: 1.0})
+    logger.close()
 
 
 def test_tensorboard_imports_neither_tensorflow_nor_jax(tmp_path):

@@ -47,15 +47,15 @@ def environment(programs: Path, devices: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "seeds"),
     [
         (2, 2),
-        pytest.param(2, 3, marks=pytest.mark.slow),  # Tasks are sharded: the seeds do not divide.
-        pytest.param(4, 4, marks=pytest.mark.slow),
-        pytest.param(4, 6, marks=pytest.mark.slow),
-        pytest.param(8, 8, marks=pytest.mark.slow),
-        pytest.param(8, 5, marks=pytest.mark.slow),
+        (2, 3),  # Tasks are sharded: the seeds do not divide.
+        (4, 6),
+        (8, 8),
+        (8, 5),
     ],
 )
 def test_every_seed_survives_a_kill_and_serves_all_verbs(devices, seeds, shared, tmp_path):

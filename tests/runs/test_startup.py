@@ -46,10 +46,10 @@ def test_update_is_compiled_once_in_another_thread(command, trains, tmp_path):
     command(*REGRESSION, "--out", tmp_path).check(0)
     ((train, callers),) = trains
     assert train._advance._cache_size() == 1
-    main = threading.main_thread()
-    assert callers["init"] == [main]
-    assert callers["advance"][0] is not main
-    assert set(callers["advance"][1:]) == {main}
+    this = threading.current_thread()
+    assert callers["init"] == [this]
+    assert callers["advance"][0] is not this
+    assert set(callers["advance"][1:]) == {this}
 
 
 def test_metrics_are_those_of_the_training_alone(command, tmp_path):

@@ -1,6 +1,7 @@
-"""Disks that are full, made of memory."""
+"""Disks that are full, made of memory, and limits on the size of files."""
 
 import contextlib
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -23,3 +24,14 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
 
 def make_larger(folder: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """Writes of this process beyond `size` bytes of a file fail."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

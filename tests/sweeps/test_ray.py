@@ -211,7 +211,7 @@ def test_an_address_that_is_no_ray_is_said_in_time(sweep, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         began = time.monotonic()
-        said = finished(sweep(tmp_path / "out", "--executor=ray", f"--address={address}"), code=2)
+        said = finished(sweep(tmp_path / "out", "--executor=ray", f"--address={address}"), 2)
         assert time.monotonic() - began < 20
     assert f"Ray at {address} did not accept this machine" in said
     assert len([line for line in said.splitlines() if line.startswith("recurrent-laplace: ")]) == 1
@@ -226,7 +226,7 @@ def test_a_node_without_the_package_is_named(nodes, sweep, tmp_path, environment
     without = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     node = nodes.node(str(python), without)
     nodes.wait_for(node)
-    said = finished(sweep(tmp_path / "out", "--executor=ray", f"--address={nodes.address}"), code=2)
+    said = finished(sweep(tmp_path / "out", "--executor=ray", f"--address={nodes.address}"), 2)
     nodes.kill(node)
     assert f"node {os.uname().nodename} has no package recurrent-laplace for its {python}" in said
     assert sessions(tmp_path / "out") == {}
@@ -254,7 +254,7 @@ def test_ctrl_c_stores_and_says_how_to_go_on(nodes, sweep, tmp_path):
     process = sweep(out, "--executor=ray", f"--address={nodes.address}", updates=(100_000,))
     wait_for(lambda: at_work(out, "log.txt"))
     os.killpg(process.pid, signal.SIGINT)
-    said = finished(process, code=130)
+    said = finished(process, 130)
     assert "stopped: the same command continues the sweep." in said
     (status,) = out.glob("runs/*/status")
     assert status.read_text().startswith("interrupted")
@@ -269,7 +269,7 @@ def test_a_full_disk_is_reported_and_the_same_command_continues(nodes, sweep, tm
     options = ("--executor=ray", f"--address={nodes.address}", "--only=rnn")
     # Room for a state, and not for all snapshots.
     with small_disk(disk, "160k"):
-        said = finished(sweep(disk / "out", *options, updates=(4,)), code=1)
+        said = finished(sweep(disk / "out", *options, updates=(4,)), 1)
         assert "cannot write" in said
         assert "No space left on device" in said
         assert "1 of 1 runs failed; the same command tries them again." in said
@@ -286,7 +286,7 @@ def test_the_head_dies_and_the_same_command_continues(nodes, sweep, tmp_path, re
     nodes.kill(gone[0])
     # While the sweep waits for a sign of life, another cluster starts.
     nodes.head()
-    said = finished(process, code=2)
+    said = finished(process, 2)
     assert "the same command continues the sweep" in said
     for node in gone:
         nodes.kill(node)

@@ -72,7 +72,7 @@ def worker_log(out: Path) -> str:
 
 def test_failures_are_told_and_do_not_stop_the_others(sweep, tmp_path):
     text = SWEEP.format(updates=4) + FAILING
-    said = finished(sweep(text), code=1)
+    said = finished(sweep(text), 1)
     assert "TrainingFailedError: the loss is not finite at update 2" in said
     assert "2 of 4 runs failed; the same command tries them again." in said
     directory = SweepDirectory.open(tmp_path / "out")
@@ -80,7 +80,7 @@ def test_failures_are_told_and_do_not_stop_the_others(sweep, tmp_path):
     assert words == {"rnn": "done", "posthoc": "done", "doomed": "failed", "orphan": "blocked"}
     # What is finished is not touched again; what failed is tried again.
     before = sessions(tmp_path / "out")
-    finished(sweep(text), code=1)
+    finished(sweep(text), 1)
     after = sessions(tmp_path / "out")
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {job.id for job in directory.plan.jobs if job.stage == "doomed"}
@@ -213,7 +213,7 @@ def test_ctrl_c_stores_and_says_how_to_go_on(sweep, tmp_path):
     process = sweep(text)
     wait_for(lambda: list(out.glob("runs/*/checkpoints/*")) or "update" in worker_log(out))
     os.killpg(process.pid, signal.SIGINT)
-    said = finished(process, code=130)
+    said = finished(process, 130)
     assert "stopping: the workers store what they have" in said
     assert "stopped: the same command continues the sweep." in said
     (status,) = out.glob("runs/*/status")
@@ -267,13 +267,13 @@ def test_bad_places_are_refused(sweep, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "notes.txt").write_text("mine")
-    assert "is not the directory of a sweep" in finished(sweep(SWEEP.format(updates=2)), code=2)
+    assert "is not the directory of a sweep" in finished(sweep(SWEEP.format(updates=2)), 2)
     (out / "notes.txt").unlink()
     (out / "sweep.toml").write_text('preset = "paper"\n')
-    said = finished(sweep(SWEEP.format(updates=2)), code=2)
+    said = finished(sweep(SWEEP.format(updates=2)), 2)
     assert "is the directory of another sweep" in said
     assert (out / "sweep.toml").read_text() == 'preset = "paper"\n'
-    assert "has no values" in finished(sweep(SWEEP.format(updates="")), code=2)
+    assert "has no values" in finished(sweep(SWEEP.format(updates="")), 2)
 
 
 def test_a_stale_evaluation_is_redone(sweep, tmp_path):
@@ -304,7 +304,7 @@ def test_a_done_job_is_looked_at_once(sweep, tmp_path, monkeypatch):
 
 
 def one_sentence(process: subprocess.Popen) -> str:
-    (line,) = finished(process, code=2).splitlines()
+    (line,) = finished(process, 2).splitlines()
     return line
 
 

@@ -17,7 +17,7 @@ from recurrent_laplace.benchmarks.posterior import build_posterior, mean_objecti
 from recurrent_laplace.benchmarks.rows import ProgressCallback, Row
 from recurrent_laplace.benchmarks.variants import SCALED, WINDOWED
 from recurrent_laplace.cells import LSTM, Memory
-from recurrent_laplace.posterior import AbstractPosterior, LaplacePosterior, PointPosterior
+from recurrent_laplace.posterior import AbstractPosterior, PointPosterior
 from recurrent_laplace.report.style import STYLE, save_figure
 
 
@@ -103,7 +103,7 @@ def theoretical_cost(posterior: AbstractPosterior, steps: int, batch: int) -> tu
     """
     total = posterior.cost(steps, batch)
     trained = total
-    if isinstance(posterior, LaplacePosterior):
+    if not posterior.covariance_has_gradient:
         trained = PointPosterior(posterior.memory).cost(steps, batch)
     return total.multiplications + 2 * trained.multiplications, total.bytes
 

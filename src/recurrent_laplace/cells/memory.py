@@ -189,6 +189,8 @@ class Memory(eqx.Module):
         return Trace(projected, carries, hidden, self.features(hidden))
 
 
+# Compiled once per shape: a scan outside of a user's own `jit` would be compiled again at every call.
+@jax.jit
 def _scan(cell: AbstractCell, inputs: Float[Array, "T D"], resets: Array | None) -> tuple[Array, Carry]:
     """Run a cell over a sequence and return its projected inputs and the carry after each."""
     start = cell.init()

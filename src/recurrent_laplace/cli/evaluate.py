@@ -1,6 +1,7 @@
 """`evaluate`: evaluation of a run on fixed test tasks."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from recurrent_laplace.cli.early import peek, peek_run
 from recurrent_laplace.cli.parsing import parse, session, with_task
 from recurrent_laplace.evaluation import EvaluationConfig
 from recurrent_laplace.runs.directory import RunDirectory
-from recurrent_laplace.runs.evaluation import evaluate_with_oracle, evaluated_update
+from recurrent_laplace.runs.evaluation import evaluate_with_oracle, evaluated_update, not_finite
 from recurrent_laplace.runs.models import find_snapshot
 from recurrent_laplace.runs.summary import summary_table
 from recurrent_laplace.tasks import check_task, make_task
@@ -52,6 +53,8 @@ def main(argv: list[str]) -> None:
             frame, written, exact = evaluate_with_oracle(
                 directory, chosen.evaluation, chosen.parameters, update=update
             )
+    if (problem := not_finite(frame)) is not None:
+        print(f"not finite, and left out of the means: {problem}", file=sys.stderr)
     console.print(summary_table(frame, exact, console.width))
     updates, done = directory.run.config.learning.updates, evaluated_update(written)
     if update is not None:

@@ -24,6 +24,7 @@ from recurrent_laplace.models import Agent, LaplaceConfig, with_posterior
 from recurrent_laplace.monitoring import Monitor, PredictorFit, Recording, fit_predictor
 from recurrent_laplace.monitoring.episode import Episode, format_number
 from recurrent_laplace.monitoring.prediction import FEWEST_EPISODES
+from recurrent_laplace.monitoring.verdict import judge
 from recurrent_laplace.posterior import AbstractPosterior
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.models import load_model
@@ -128,7 +129,8 @@ def _fit(agent: "RunAgent | SavedAgent", update: Callable[[str], None]) -> Predi
 
 def verdict_text(fit: PredictorFit) -> Text:
     """What the belief is worth, for the terminal."""
-    word, style = ("informative", "bold green") if fit.informative else ("not informative", "bold yellow")
+    word = judge(fit.explained)
+    style = "bold green" if word == "informative" else "bold yellow"
     return Text.assemble((f"The belief is {word}. ", style), str(fit).replace("\n", " "))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
 import tyro
 
 from recurrent_laplace.cli import fail, fail_at_once
@@ -29,6 +30,8 @@ from recurrent_laplace.runs.runner import InterruptedRunError, TrainingFailedErr
 from recurrent_laplace.runs.toml import Tables, merge, read_toml
 from recurrent_laplace.tasks import AbstractTask, check_task
 
+EXHAUSTED = "RESOURCE_EXHAUSTED"
+"""First word of XLA's errors of allocation."""
 STOPPED = "stopped immediately: work since the last checkpoint is lost."
 
 
@@ -101,6 +104,12 @@ def session() -> Iterator[None]:
         fail(problem, code=INTERRUPTED)
     except LostProcessError as problem:
         fail_at_once(problem, code=1)
+    except (MemoryError, jax.errors.JaxRuntimeError) as problem:
+        # Requirements of memory are lower bounds: what is a little larger fails when it is allocated.
+        if not isinstance(problem, MemoryError) and not str(problem).startswith(EXHAUSTED):
+            raise
+        reason = str(problem).removeprefix(f"{EXHAUSTED}: ").partition("\n")[0].rstrip(".")
+        fail(f"there is too little memory{reason and f' ({reason})'}: take smaller sizes.", code=1)
     except OSError as problem:
         if problem.filename is None:  # About a standard stream.
             raise

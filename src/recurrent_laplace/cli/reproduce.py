@@ -1,9 +1,9 @@
 """`reproduce`: the paper's experiments, figures, and a verdict on each claim."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -13,9 +13,10 @@ from recurrent_laplace.cli.executor import ExecutorOptions
 from recurrent_laplace.cli.parsing import session
 from recurrent_laplace.cli.report import draw_page
 from recurrent_laplace.cli.sweep import finish, print_estimates, print_total
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.runs.presets import load_sweep
 from recurrent_laplace.sweeps.directory import SweepDirectory, diverged, failures
-from recurrent_laplace.sweeps.looks import Judged, Reproduction, plan_look
+from recurrent_laplace.sweeps.looks import Judged, Reproduction, Scale, plan_look
 from recurrent_laplace.sweeps.sweeper import run_sweep
 
 
@@ -27,7 +28,7 @@ class Reproduce(ExecutorOptions):
     after each, and gives more seeds to the configurations of open comparisons alone.
     """
 
-    scale: Literal["smoke", "laptop", "night", "paper"] = "smoke"
+    scale: Scale = "smoke"
     """Size: minutes (nothing is learned), 90 minutes or a night on two cores, or the paper's full grid."""
     out: Annotated[Path | None, unset("PATH")] = None
     """Directory of the runs and the page; runs/reproduce-SCALE by default."""
@@ -87,7 +88,7 @@ def advance(reproduction: Reproduction, number: int) -> bool:
     """Plan a look unless its plan exists; return whether there is such a look."""
     if number <= reproduction.planned():
         return True
-    verdicts = judged(reproduction.path) if 1 < number <= reproduction.looks else ()
+    verdicts = judged(reproduction) if 1 < number <= reproduction.looks else ()
     plan = plan_look(reproduction.tables, reproduction.source, number, verdicts)
     if plan is None:
         return False
@@ -98,13 +99,29 @@ def advance(reproduction: Reproduction, number: int) -> bool:
     return True
 
 
-def judged(folder: Path) -> Sequence[Judged]:
+def judged(reproduction: Reproduction) -> Sequence[Judged]:
     """Verdicts on the runs of all looks so far."""
     from recurrent_laplace.report.claims import judge
     from recurrent_laplace.report.frames import load_frames
     from recurrent_laplace.report.oracles import with_oracles
 
-    return judge(with_oracles(load_frames(folder)))
+    frames = load_frames(reproduction.path)
+    check_complete(reproduction, set(frames.runs["run"]), frames.left_out)
+    return judge(with_oracles(frames))
+
+
+def check_complete(
+    reproduction: Reproduction, reported: Collection[str], left_out: Mapping[str, str]
+) -> None:
+    """Raise `StorageError` for a finished run that is not reported: its look would be planned without it."""
+    for sweep in reproduction.sweeps():
+        for job in sweep.plan.jobs:
+            if job.id not in reported and sweep.is_done(job):
+                reason = left_out.get(job.id, "it was not found").rstrip(".")
+                raise StorageError(
+                    f"the next look cannot be planned without {sweep.runs / job.id}: {reason}; delete this "
+                    "directory, and the same command executes the run again."
+                )
 
 
 def unfinished_stages(sweep: SweepDirectory) -> list[str]:

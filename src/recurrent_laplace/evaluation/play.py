@@ -15,8 +15,7 @@ from recurrent_laplace.models import Agent
 from recurrent_laplace.monitoring.episode import Episode
 from recurrent_laplace.monitoring.monitor import Monitor
 from recurrent_laplace.monitoring.recording import Recording, query_of, target_of
-from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior import AbstractPosterior
 from recurrent_laplace.tasks import AbstractControlTask
 from recurrent_laplace.tasks.experience import Experience
 
@@ -158,14 +157,13 @@ def play_task(
 
 def _answered(posterior: AbstractPosterior, experience: Experience) -> dict[str, np.ndarray]:
     """Queries that the inputs answer, and their targets, for a posterior that predicts."""
-    if not isinstance(posterior, LikelihoodPosterior):
+    if posterior.likelihood is None:
         return {}
-    predictor = posterior.predictor
-    names = [name for name, _ in named_parts(predictor.likelihood)]
+    names = [name for name, _ in posterior.likelihood.named_parts]
     observation, action, reward = (
         np.asarray(array) for array in (experience.observation, experience.action, experience.reward)
     )
-    query = query_of(observation, action, predictor.actions)
+    query = query_of(observation, action, posterior.query_actions)
     target = target_of(names, reward[:, :-1], observation[:, 1:])
     first = ((0, 0), (1, 0), (0, 0))
     return {

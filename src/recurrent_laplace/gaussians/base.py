@@ -136,6 +136,10 @@ class AbstractGaussian(AbstractBelief):
     def log_det_precision(self) -> Float[Array, "*lead"]:
         """Log-determinant of the precision."""
 
+    def eigenvalues(self) -> Float[Array, "*lead F"] | None:
+        """Eigenvalues of the covariance in any order, or None if the family does not store them."""
+        return None
+
     def perturb(self, noise: Float[Array, "*shape F"]) -> Float[Array, "*out F"]:
         return self.mean + self.color(noise)
 

@@ -46,5 +46,8 @@ class DiagonalGaussian(AbstractGaussian):
     def precision_diagonal(self) -> Float[Array, "*lead F"]:
         return self.precisions
 
+    def eigenvalues(self) -> Float[Array, "*lead F"]:
+        return self.variance()
+
     def log_det_precision(self) -> Float[Array, "*lead"]:
         return jnp.sum(jnp.log(self.precisions), axis=-1)

@@ -243,6 +243,8 @@ def solve_lower_transposed(
     return _solve(factor, b, transposed=True)
 
 
+# Compiled once per shape, as `custom_linear_solve` outside of `jit` would be compiled at every call.
+@functools.partial(jax.jit, static_argnames="transposed")
 def _solve(factor: Array, b: Array, transposed: bool) -> Array:
     lead = jnp.broadcast_shapes(factor.shape[:-2], b.shape[:-1])
     b = jnp.broadcast_to(b, (*lead, b.shape[-1]))

@@ -97,5 +97,8 @@ class SpectralGaussian(AbstractGaussian):
     def precision_diagonal(self) -> Float[Array, "*lead F"]:
         return jnp.einsum("...fe,...e->...f", self.basis**2, jnp.exp(-self.log_eigenvalues))
 
+    def eigenvalues(self) -> Float[Array, "*lead F"]:
+        return jnp.exp(self.log_eigenvalues)
+
     def log_det_precision(self) -> Float[Array, "*lead"]:
         return -jnp.sum(self.log_eigenvalues, axis=-1)

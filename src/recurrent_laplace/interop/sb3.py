@@ -22,13 +22,7 @@ from recurrent_laplace.interop.sb3_files import Normalization, read_model, read_
 from recurrent_laplace.interop.sb3_network import Description, Networks, convert, describe
 from recurrent_laplace.monitoring import Forecast, Monitor, Reading
 from recurrent_laplace.monitoring.recording import query_of, target_of
-from recurrent_laplace.posterior import (
-    AbstractPosterior,
-    LaplacePosterior,
-    LikelihoodPosterior,
-    Predictor,
-)
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior import AbstractPosterior, LaplacePosterior
 
 if TYPE_CHECKING:
     from recurrent_laplace.interop.sb3_callback import UncertaintyCallback as UncertaintyCallback
@@ -169,34 +163,34 @@ class SB3Agent:
 
         It needs the posterior of `rl.fit_predictor` (`with_posterior`).
         """
-        if not isinstance(self.posterior, LikelihoodPosterior) or self._observed is None:
+        if self.posterior.likelihood is None or self._observed is None:
             raise ValueError(
                 "predict needs the posterior of rl.fit_predictor (with_posterior) and an observation "
                 f"(step); this agent has a {type(self.posterior).__name__}."
             )
-        return self.monitor.predict(self._query(self.posterior.predictor, action))
+        return self.monitor.predict(self._query(action))
 
-    def _query(self, predictor: Predictor, action: Any) -> np.ndarray:
+    def _query(self, action: Any) -> np.ndarray:
         """Query of an action at the last observation."""
-        action = np.asarray(action)
-        action = action if predictor.actions else action.reshape(*self._lead, -1)
-        return query_of(self._observed, action, predictor.actions)
+        action, actions = np.asarray(action), self.posterior.query_actions
+        action = action if actions else action.reshape(*self._lead, -1)
+        return query_of(self._observed, action, actions)
 
     def _answered(self, start: np.ndarray, action: Any, reward: Any, observed: np.ndarray) -> dict[str, Any]:
         """Query and target of the last step, NaN where an episode starts, for posteriors that need them."""
-        if not isinstance(self.posterior, LikelihoodPosterior):
+        likelihood, query_size = self.posterior.likelihood, self.posterior.query_size
+        if likelihood is None or query_size is None:
             return {}
-        predictor = self.posterior.predictor
-        names = [name for name, _ in named_parts(predictor.likelihood)]
+        names = [name for name, _ in likelihood.named_parts]
         if start.all() or self._observed is None:
-            sizes = {"query": predictor.query_size, "target": predictor.likelihood.size}
+            sizes = {"query": query_size, "target": likelihood.size}
             return {name: np.full((*self._lead, size), np.nan) for name, size in sizes.items()}
         if action is None:
             raise ValueError(
                 "action must be the one that led to this observation, since the belief of this agent "
                 "predicts what follows an action; got None."
             )
-        answered = {"query": self._query(predictor, action)}
+        answered = {"query": self._query(action)}
         if reward is not None or "reward" not in names:
             answered["target"] = target_of(names, np.nan if reward is None else reward, observed)
         return {name: np.where(start[..., None], np.nan, values) for name, values in answered.items()}

@@ -71,7 +71,8 @@ def broken_packages(names: Sequence[str]) -> dict[str, str]:
     while waiting:
         try:
             child = subprocess.run(
-                [sys.executable, "-c", IMPORTS, *waiting],
+                # `-P`: a file of the current directory must not be imported in place of a package.
+                [sys.executable, "-P", "-c", IMPORTS, *waiting],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -100,7 +100,7 @@ class ShiftAlarm:
         **Arguments:**
 
         - `episodes`: clean episodes of the agent, as recorded by a `Monitor`. Episodes with non-finite
-          signals are excluded with a warning.
+          inputs or signals are excluded with a warning.
         - `false_alarm_rate`: fraction of clean episodes that may raise an alarm.
         - `signals`: names in `SIGNALS`; by default the predictive ones that the episodes have. Without
           `td_drop`, `td_error` and `td_drop_for_value`, the alarm needs no rewards.
@@ -114,6 +114,11 @@ class ShiftAlarm:
             raise ValueError("episodes must all come from one posterior; got several.")
         chosen = _choose_signals(episodes[0], signals)
         tables = [signal_table(episode, chosen, discount) for episode in episodes]
+        # An infinite input can saturate all gates, so that the signals are finite.
+        tables = [
+            table if np.isfinite(episode.inputs).all() else np.full_like(table, np.nan)
+            for episode, table in zip(episodes, tables, strict=True)
+        ]
         has_value = "value" in episodes[0].steps.columns
         given = tuple(SIGNALS[name].given if has_value else "step" for name in chosen)
         fit = fit_tables(tables, chosen, given, false_alarm_rate=false_alarm_rate, statistic=statistic)

@@ -12,14 +12,8 @@ from jaxtyping import Array, Float
 from recurrent_laplace.errors import check_shape
 from recurrent_laplace.monitoring.forecast import forecast_all, split_by_target
 from recurrent_laplace.monitoring.verdict import LEVEL, Explained
-from recurrent_laplace.posterior import (
-    AbstractLikelihood,
-    AbstractPosterior,
-    GaussianLikelihood,
-    LikelihoodPosterior,
-    Predictor,
-)
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior import AbstractLikelihood, AbstractPosterior, Predictor
+from recurrent_laplace.posterior.targets import check_targets
 from recurrent_laplace.scoring.prediction import (
     Martingale,
     binary_crps,
@@ -32,7 +26,7 @@ from recurrent_laplace.scoring.prediction import (
 )
 
 SMALLEST_CHANCE = 1e-6
-"""Chances are kept this far from 0 and 1, whose logits are infinite."""
+"""Fraction by which expected targets are moved towards those of zero outputs: a chance of 0 has no logit."""
 MOST_QUERIES = 32
 """Fixed queries whose predictions are followed in the martingale test."""
 
@@ -70,7 +64,7 @@ def score_predictions(
     """Scores of the predictions of each target."""
     columns = [split_by_target(likelihood, array) for array in (target - mean, mean, stddev, target)]
     found = {}
-    for name, part in named_parts(likelihood):
+    for name, part in likelihood.named_parts:
         error, own_mean, own_stddev, own = (column[name] for column in columns)
         deviation, spread = own - own.mean(axis=0), own.std(axis=0)
         unit = np.where(spread > 0, spread, 1)
@@ -79,7 +73,7 @@ def score_predictions(
             np.mean([risk_coverage(e**2, s).gain for e, s in zip(error.T, own_stddev.T, strict=True)])
         )
         covered = distance = float("nan")
-        if isinstance(part, GaussianLikelihood):
+        if part.is_gaussian:
             covered = coverage(error, own_stddev, LEVEL)
             distance = distance_from_uniform(gaussian_pit(error, own_stddev))
             varies = spread > 0
@@ -101,18 +95,19 @@ class PredictionCheck:
 
 
 def check_predictions(
-    posterior: LikelihoodPosterior,
+    posterior: AbstractPosterior,
+    likelihood: AbstractLikelihood,
     inputs: Float[Any, "N T D"],
     queries: Float[Any, "N T Q"],
     targets: Float[Any, "N T K"],
     baseline: Predictor | None = None,
 ) -> PredictionCheck:
-    """Score the prediction of each target by the belief before it; NaN is left out.
+    """Score the prediction of each target of the `likelihood` by the belief before it; NaN is left out.
 
     `baseline` is a predictor that sees the query alone.
     """
-    likelihood = posterior.predictor.likelihood
     check_shape("targets", targets, (*inputs.shape[:2], likelihood.size))
+    check_targets(likelihood, targets)
     queries, targets = np.asarray(queries, float), np.asarray(targets, float)
     known = np.isfinite(queries[:, 1:]).all(axis=-1) & np.isfinite(targets[:, 1:]).all(axis=-1)
     if not known.any():
@@ -130,9 +125,9 @@ def check_predictions(
 
 def predict_alone(baseline: Predictor, features: int, query: Float[np.ndarray, "N Q"]) -> np.ndarray:
     """Expected targets of a predictor that sees the query alone."""
-    dtype = jnp.result_type(float)
-    z, query = jnp.zeros((len(query), features), dtype), jnp.asarray(query, dtype)
-    return np.asarray(baseline.likelihood.mean(_outputs(baseline, z, query)), float)
+    asked = jnp.asarray(query, jnp.result_type(float))
+    outputs = _outputs(baseline, jnp.zeros((len(asked), features), asked.dtype), asked)
+    return np.asarray(baseline.likelihood.mean(outputs), float)
 
 
 @eqx.filter_jit
@@ -154,18 +149,22 @@ def explain(
     columns = [split_by_target(likelihood, array) for array in (constant, alone, full)]
     targets, stddevs = (split_by_target(likelihood, array) for array in (target, stddev))
     found = {}
-    for name, part in named_parts(likelihood):
+    for name, part in likelihood.named_parts:
         own = targets[name]
-        covered, spread, least, most = float("nan"), np.ones(part.size), SMALLEST_CHANCE, 1 - SMALLEST_CHANCE
-        if isinstance(part, GaussianLikelihood):
+        covered, spread = float("nan"), np.ones(part.size)
+        if part.is_gaussian:
             covered = coverage(own - columns[-1][name], stddevs[name], LEVEL)
             # Each entry in units of its standard deviation; one that does not vary counts for nothing.
             spread = own.std(axis=0)
-            spread, least, most = np.where(spread > 0, spread, np.inf), -np.inf, np.inf
-        means = [jnp.asarray(np.clip(column[name] / spread, least, most)) for column in columns]
+            spread = np.where(spread > 0, spread, np.inf)
+        means = [jnp.asarray(column[name] / spread) for column in columns]
+        if not part.is_gaussian:
+            neutral = part.mean(jnp.zeros(part.size))
+            means = [mean + SMALLEST_CHANCE * (neutral - mean) for mean in means]
         scaled = jnp.asarray(own / spread)
         deviances = [float(jnp.mean(part.deviance(part.outputs_of(mean), scaled))) for mean in means]
-        found[name] = Explained(*deviances, covered)
+        constant_alone, observation, belief = deviances
+        found[name] = Explained(constant_alone, observation, belief, covered)
     return found
 
 
@@ -197,18 +196,18 @@ def order_sensitivity(
 
 
 def follow_predictions(
-    posterior: LikelihoodPosterior, inputs: Float[Any, "N T D"], queries: Float[Any, "N T Q"]
+    posterior: AbstractPosterior, inputs: Float[Any, "N T D"], queries: Float[Any, "N T Q"]
 ) -> Martingale:
     """Martingale statistics of the predictions of fixed queries, while the belief takes in each task.
 
     The queries are sampled from those that the inputs answer.
     """
-    known = np.asarray(queries, float).reshape(-1, posterior.query_size)
+    known = np.asarray(queries, float).reshape(-1, np.shape(queries)[-1])
     known = known[np.isfinite(known).all(axis=-1)]
     fixed = np.random.default_rng(0).permutation(known)[:MOST_QUERIES]
 
     @eqx.filter_jit
-    def predict(posterior: LikelihoodPosterior, inputs: Array, queries: Array, fixed: Array) -> Any:
+    def predict(posterior: AbstractPosterior, inputs: Array, queries: Array, fixed: Array) -> Any:
         def of_task(task: tuple[Array, Array]) -> tuple[Array, Array]:
             inputs, queries = task
             beliefs = posterior.unroll(inputs, queries=queries)

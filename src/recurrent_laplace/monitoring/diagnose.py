@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
-from recurrent_laplace.gaussians import AbstractGaussian, DiagonalGaussian, SpectralGaussian
+from recurrent_laplace.gaussians import AbstractGaussian
 from recurrent_laplace.monitoring.checks import (
     PredictionCheck,
     PredictionScores,
@@ -30,12 +30,12 @@ from recurrent_laplace.monitoring.readings import (
     Value,
     all_finite,
     check_heads,
+    finite_or_none,
     read_sequence,
 )
 from recurrent_laplace.monitoring.recording import Recording, delayed, stacked
 from recurrent_laplace.monitoring.verdict import Explained, describe_all
-from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior, Predictor
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior import AbstractPosterior, Predictor
 from recurrent_laplace.scoring.prediction import Martingale
 
 CONSTANT = 0.01
@@ -114,7 +114,7 @@ class Diagnosis:
     words: tuple[str, ...]
     """Findings, one sentence each."""
     finite: bool = True
-    """Whether all beliefs and outputs of the heads are finite."""
+    """Whether all inputs, queries, beliefs and outputs of the heads are finite."""
     predictions: dict[str, PredictionScores] = dataclasses.field(default_factory=dict)
     """Scores of the predictions of each target."""
     explained: dict[str, Explained] = dataclasses.field(default_factory=dict)
@@ -202,26 +202,33 @@ def diagnose(
         if getattr(reading, name) is not None:
             numbers[name] = getattr(reading, name)
     variations = {name: Variation.of(np.asarray(values)) for name, values in numbers.items()}
-    finite = np.asarray(reading.finite)
+    # An infinite input can saturate all gates, so that the belief is finite.
+    given = {"inputs": jnp.all(jnp.isfinite(inputs), axis=-1)}
+    if queries is not None:
+        given["queries"] = finite_or_none(jnp.asarray(queries))
+    finite = np.asarray(reading.finite & jnp.all(jnp.stack([*given.values()]), axis=0))
     if not finite.all():
-        return Diagnosis(False, variations, condition, (_not_finite(reading, finite),), finite=False)
+        names = [name for name, known in given.items() if not known.all()]
+        names += [name for name, values in reading.numbers().items() if not all_finite(values)]
+        return Diagnosis(False, variations, condition, (_not_finite(names, finite),), finite=False)
     value_spread = None if reading.value is None else float(jnp.std(reading.value))
     found = _judge(variations, condition, value_spread)
     words = [CLOCK_REMEDY] if posterior.is_clock else []
     if not (found.informative or posterior.is_clock) and posterior.query_size is None:
         words.append(REMEDY)
     if targets is not None:
-        if not isinstance(posterior, LikelihoodPosterior) or queries is None:
+        if posterior.likelihood is None or queries is None:
             raise ValueError(
                 "targets must be left out unless an rl.LikelihoodPosterior predicts them, with queries; "
                 f"got a {type(posterior).__name__}."
             )
-        found = found.judged_by(check_predictions(posterior, inputs, queries, targets, baseline))
+        check = check_predictions(posterior, posterior.likelihood, inputs, queries, targets, baseline)
+        found = found.judged_by(check)
     if exchangeable:
         order = order_sensitivity(posterior, jnp.asarray(inputs), queries)
         words.append(f"Shuffling the inputs moves the mean by {order:.0%} of the difference between tasks.")
         found = dataclasses.replace(found, order=order)
-        if isinstance(posterior, LikelihoodPosterior) and queries is not None:
+        if posterior.likelihood is not None and queries is not None:
             followed = follow_predictions(posterior, inputs, queries)
             words.append(_describe_martingale(followed))
             found = dataclasses.replace(found, martingale=followed)
@@ -258,9 +265,9 @@ def diagnose_episodes(
         return jax.tree.map(lambda *leaves: jnp.stack([leaf[:shortest] for leaf in leaves]), *arrays)
 
     recordings = [Recording.of(episode) for episode in episodes]
-    queries = None
-    if isinstance(posterior, LikelihoodPosterior):
-        queries = [delayed(recording.queries(posterior.predictor.actions)) for recording in recordings]
+    likelihood, queries = posterior.likelihood, None
+    if likelihood is not None:
+        queries = [delayed(recording.queries(posterior.query_actions)) for recording in recordings]
     found = diagnose(
         posterior,
         common([episode.inputs for episode in episodes]),
@@ -270,14 +277,13 @@ def diagnose_episodes(
         samples=monitor.samples,
         queries=None if queries is None else common(queries),
     )
-    if queries is None or not found.finite:
+    if likelihood is None or queries is None or not found.finite:
         return found
-    assert isinstance(posterior, LikelihoodPosterior)
-    names = [name for name, _ in named_parts(posterior.predictor.likelihood)]
+    names = [name for name, _ in likelihood.named_parts]
     targets = [delayed(recording.targets(names)) for recording in recordings]
     inputs = stacked([episode.inputs for episode in episodes], fill=0.0)
-    padded = (stacked(arrays, fill=np.nan) for arrays in (queries, targets))
-    return found.judged_by(check_predictions(posterior, inputs, *padded, baseline))
+    asked, answers = (stacked(arrays, fill=np.nan) for arrays in (queries, targets))
+    return found.judged_by(check_predictions(posterior, likelihood, inputs, asked, answers, baseline))
 
 
 def _describe_martingale(found: Martingale) -> str:
@@ -309,13 +315,8 @@ def _readings(
 
 def _spread(beliefs: Any) -> Float[Array, "T F"] | AbstractGaussian:
     """Eigenvalues of the covariances if the family has them, else the last belief, the most anisotropic."""
-    match beliefs:
-        case DiagonalGaussian():
-            return beliefs.variance()
-        case SpectralGaussian():
-            return jnp.exp(beliefs.log_eigenvalues)
-        case _:
-            return beliefs[-1]
+    eigenvalues = beliefs.eigenvalues()
+    return beliefs[-1] if eigenvalues is None else eigenvalues
 
 
 def _condition(spread: Float[Array, "N T F"] | AbstractGaussian) -> float:
@@ -332,9 +333,8 @@ def _condition(spread: Float[Array, "N T F"] | AbstractGaussian) -> float:
         return float(np.max(variances.max(axis=-1) / variances.min(axis=-1)))
 
 
-def _not_finite(reading: Reading, finite: Bool[np.ndarray, "N T"]) -> str:
-    """Sentence naming the readings that are not finite, and at how many steps."""
-    names = [name for name, values in reading.numbers().items() if not all_finite(values)]
+def _not_finite(names: list[str], finite: Bool[np.ndarray, "N T"]) -> str:
+    """Sentence naming what is not finite, and at how many steps."""
     return (
         f"Not finite: {', '.join(names)}, at {np.sum(~finite)} of {finite.size} steps. "
         "Look for NaN and infinity in the inputs, the weights and the heads."

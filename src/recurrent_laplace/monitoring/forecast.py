@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from recurrent_laplace.monitoring.recording import Recording, delayed, stacked
-from recurrent_laplace.posterior import AbstractLikelihood, LikelihoodPosterior
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior import AbstractLikelihood, AbstractPosterior
 
 MOST_SHOWN = 4
 """Entries of a target that are printed."""
@@ -52,11 +51,15 @@ class Forecasts(NamedTuple):
     """What followed the step; NaN where it was not recorded."""
 
 
-def forecast_episodes(posterior: LikelihoodPosterior, recordings: Sequence[Recording]) -> list[Forecasts]:
-    """Forecasts of what followed each step of recorded episodes, from the belief at that step."""
-    predictor = posterior.predictor
-    names = [name for name, _ in named_parts(predictor.likelihood)]
-    asked = [recording.queries(predictor.actions) for recording in recordings]
+def forecast_episodes(
+    posterior: AbstractPosterior, likelihood: AbstractLikelihood, recordings: Sequence[Recording]
+) -> list[Forecasts]:
+    """Forecasts of what followed each step of recorded episodes, from the belief at that step.
+
+    `likelihood` is that of the targets which the posterior predicts.
+    """
+    names = [name for name, _ in likelihood.named_parts]
+    asked = [recording.queries(posterior.query_actions) for recording in recordings]
     answered = stacked([delayed(queries) for queries in asked], fill=np.nan)
     inputs = stacked([recording.inputs for recording in recordings], fill=0.0)
 
@@ -68,7 +71,7 @@ def forecast_episodes(posterior: LikelihoodPosterior, recordings: Sequence[Recor
 
 
 def forecast_all(
-    posterior: LikelihoodPosterior,
+    posterior: AbstractPosterior,
     inputs: Float[Any, "N T D"],
     answered: Float[Any, "N T Q"],
     asked: Float[Any, "N T Q"],
@@ -84,7 +87,7 @@ def forecast_all(
 
 @eqx.filter_jit
 def _forecast_all(
-    posterior: LikelihoodPosterior, inputs: Array, answered: Array, asked: Array
+    posterior: AbstractPosterior, inputs: Array, answered: Array, asked: Array
 ) -> tuple[Array, Array]:
     def of_episode(episode: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         inputs, answered, asked = episode
@@ -96,6 +99,6 @@ def _forecast_all(
 
 def split_by_target(likelihood: AbstractLikelihood, values: np.ndarray) -> dict[str, np.ndarray]:
     """Entries of the last axis of each target, by name."""
-    parts = named_parts(likelihood)
+    parts = likelihood.named_parts
     ends = np.cumsum([part.size for _, part in parts])[:-1]
     return dict(zip((name for name, _ in parts), np.split(values, ends, axis=-1), strict=True))

@@ -27,10 +27,11 @@ from recurrent_laplace.monitoring.readings import (
     Value,
     all_finite,
     check_heads,
+    finite_or_none,
     read,
     surprise,
 )
-from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior
+from recurrent_laplace.posterior import AbstractLikelihood, AbstractPosterior
 
 MOST_SAMPLES = 2**14
 """Upper limit of `samples`."""
@@ -55,8 +56,8 @@ class StreamState(eqx.Module):
 class Monitor:
     """Online monitor of a posterior: one compiled call per step, constant memory.
 
-    A step with a non-finite input or belief returns a reading with `finite=False` and leaves the belief
-    unchanged. `step` and `reset` are thread-safe: each step is atomic.
+    A step with a non-finite input, query or belief returns a reading with `finite=False` and leaves the
+    belief unchanged. `step` and `reset` are thread-safe: each step is atomic.
 
     The posterior of `rl.fit_predictor` has forecasts in the units of the observations (`predict`) and a
     surprise; the width of others has no scale of its own.
@@ -156,6 +157,7 @@ class Monitor:
         - `query`: the query that this input answers, `(Q,)` or `(streams, Q)`, for a posterior that needs it;
           NaN for none. It may be left out at the first input of all streams, which answers none.
         - `target`: the target of that query, `(K,)` or `(streams, K)`, for `reading.surprise`; NaN for none.
+          With an infinite or impossible target the surprise, and so the reading, is not finite.
         """
         x = np.asarray(x, self._dtype)
         check_shape("x", x, self._shape)
@@ -172,8 +174,7 @@ class Monitor:
             query = np.asarray(query, self._dtype)
         if target is not None:
             target = np.asarray(target, self._dtype)
-            size = self._predicting().predictor.likelihood.size
-            check_shape("target", target, (*self._lead, size))
+            check_shape("target", target, (*self._lead, self._likelihood().size))
         if not self._checked:
             first = context if self.streams is None else jax.tree.map(lambda leaf: leaf[0], context)
             check_heads(self.posterior, self.heads, first)
@@ -189,20 +190,23 @@ class Monitor:
 
         **Arguments:** `query`: for example this observation and an action, `(Q,)` or `(streams, Q)`.
         """
-        posterior = self._predicting()
+        likelihood, posterior = self._likelihood(), self.posterior
         query = np.asarray(query, self._dtype)
-        check_shape("query", query, (*self._lead, posterior.query_size))
+        check_shape("query", query, (*self._lead, posterior.query_size or "Q"))
+        if not np.isfinite(query).all():
+            raise ValueError(f"query must be finite; got {query}.")
         mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
-        mean, stddev = (split_by_target(posterior.predictor.likelihood, array) for array in (mean, stddev))
+        mean, stddev = (split_by_target(likelihood, array) for array in (mean, stddev))
         return Forecast(mean, stddev)
 
-    def _predicting(self) -> LikelihoodPosterior:
-        if not isinstance(self.posterior, LikelihoodPosterior):
+    def _likelihood(self) -> AbstractLikelihood:
+        likelihood = self.posterior.likelihood
+        if likelihood is None:
             raise ValueError(
                 "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
                 f"got a {type(self.posterior).__name__}."
             )
-        return self.posterior
+        return likelihood
 
     def __getstate__(self) -> dict[str, Any]:
         """Attributes without the lock, which cannot be copied."""
@@ -236,7 +240,7 @@ class Monitor:
 
 
 @eqx.filter_jit
-def _predict(posterior: LikelihoodPosterior, belief: AbstractBelief, query: Array) -> tuple[Array, Array]:
+def _predict(posterior: AbstractPosterior, belief: AbstractBelief, query: Array) -> tuple[Array, Array]:
     predictive = posterior.predict(belief, query)
     return predictive.mean(), predictive.stddev()
 
@@ -293,8 +297,12 @@ def _make_step(
             reading = read(belief, previous, step, heads, context, noise)
             if target is not None:
                 assert query is not None
-                reading = dataclasses.replace(reading, surprise=surprise(posterior, previous, query, target))
+                surprised = surprise(posterior, previous, query, target)
+                known = reading.finite & jnp.isfinite(surprised)
+                reading = dataclasses.replace(reading, surprise=surprised, finite=known)
             finite = all_finite((x, state, belief))
+            if query is not None:
+                finite &= finite_or_none(query)
             reading = dataclasses.replace(reading, finite=reading.finite & finite)
             # The recurrence would propagate a NaN forever, so the state before it is kept.
             past = select(reset, posterior.init(posterior.capacity(stream.state)), stream.state)

@@ -1,5 +1,6 @@
 """Registration of the package's classes for serialization, with checks of their options and shapes."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -14,26 +15,29 @@ from recurrent_laplace.monitoring.monitor import StreamState
 from recurrent_laplace.monitoring.readings import Heads
 from recurrent_laplace.posterior import accumulation, conjugate, laplace, likelihood
 
-GATES = {cells.LSTM: 4, cells.GRU: 3, cells.Elman: 1, cells.Linear: 1}
-"""Weight rows per hidden unit of each cell."""
-
 
 def _check_vector(name: str, vector: Any, size: int) -> None:
     if vector is not None:
         check_shape(name, vector, (size,))
 
 
-def _check_cell(cell: Any) -> None:
+def _check_cell(cell: Any, *, gates: int) -> None:
     check_size("input_size", cell.input_size)
     check_size("hidden_size", cell.hidden_size)
-    rows = GATES[type(cell)] * cell.hidden_size
+    rows = gates * cell.hidden_size
     check_shape("weight_ih", cell.weight_ih, (rows, cell.input_size))
     check_shape("weight_hh", cell.weight_hh, (rows, cell.hidden_size))
     _check_vector("bias", cell.bias, rows)
-    if isinstance(cell, cells.GRU):
-        _check_vector("bias_n", cell.bias_n, cell.hidden_size)
-    if isinstance(cell, cells.Elman):
-        check_choice("activation", cell.activation, ("tanh", "relu"))
+
+
+def _check_gru(cell: cells.GRU) -> None:
+    _check_cell(cell, gates=3)
+    _check_vector("bias_n", cell.bias_n, cell.hidden_size)
+
+
+def _check_elman(cell: cells.Elman) -> None:
+    _check_cell(cell, gates=1)
+    check_choice("activation", cell.activation, ("tanh", "relu"))
 
 
 def _check_affine(layer: cells.Affine) -> None:
@@ -103,10 +107,10 @@ def _check_predictor(made: posterior.Predictor) -> None:
 
 
 for _name, _class, _check in (
-    ("LSTM", cells.LSTM, _check_cell),
-    ("GRU", cells.GRU, _check_cell),
-    ("Elman", cells.Elman, _check_cell),
-    ("Linear", cells.Linear, _check_cell),
+    ("LSTM", cells.LSTM, functools.partial(_check_cell, gates=4)),
+    ("GRU", cells.GRU, _check_gru),
+    ("Elman", cells.Elman, _check_elman),
+    ("Linear", cells.Linear, functools.partial(_check_cell, gates=1)),
     ("Affine", cells.Affine, _check_affine),
     ("Memory", cells.Memory, _check_memory),
     ("PointPosterior", posterior.PointPosterior, None),

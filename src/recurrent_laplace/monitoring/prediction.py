@@ -18,6 +18,7 @@ from recurrent_laplace.monitoring.episode import Episode
 from recurrent_laplace.monitoring.forecast import forecast_episodes
 from recurrent_laplace.monitoring.monitor import source_of
 from recurrent_laplace.monitoring.recording import (
+    MOST_ACTIONS,
     Recording,
     check_recordings,
     delayed,
@@ -36,6 +37,7 @@ from recurrent_laplace.posterior import (
     LikelihoodPosterior,
     Predictor,
 )
+from recurrent_laplace.posterior.targets import check_targets
 from recurrent_laplace.scoring.calibration import calibrate
 from recurrent_laplace.scoring.predictor import Rows, fit_head
 
@@ -176,7 +178,7 @@ def fit_predictor(
     names, constant = _choose_targets(recordings, targets)
     likelihood = _make_likelihood(recordings, names, likelihoods)
     count = _count_actions(recordings, actions)
-    means, are_features = _means(posterior, recordings)
+    means = _means(posterior, recordings)
 
     def rows_of(episodes: slice) -> Rows:
         chosen = recordings[episodes]
@@ -193,7 +195,7 @@ def fit_predictor(
     predictor = fit_head(fit, validation, likelihood, count, hidden_sizes)
     without = fit_head(blind, blind_validation, likelihood, count, hidden_sizes)
     made = None
-    if are_features:
+    if posterior.mean_is_features:
         covariance = covariance or ("dense" if memory.feature_size <= MOST_DENSE else "diagonal")
         made = LikelihoodPosterior(memory, predictor, covariance=covariance)
         made = _calibrated(made, recordings[half:three_quarters], names)
@@ -233,6 +235,8 @@ def _count_actions(recordings: Sequence[Recording], actions: int | None) -> int:
     if actions is None:
         return taken
     check_size("actions", actions, least=taken)
+    if actions > MOST_ACTIONS:
+        raise ValueError(f"actions must be at most {MOST_ACTIONS}, since queries are one-hot; got {actions}.")
     return actions
 
 
@@ -265,7 +269,8 @@ def _predictions(
         mean, variance = predictor.likelihood.mean(outputs), predictor.likelihood.variance(outputs)
         return np.asarray(mean, float), np.sqrt(np.asarray(variance, float))
     mean, stddev, target = (
-        np.concatenate(arrays) for arrays in zip(*forecast_episodes(posterior, recordings), strict=True)
+        np.concatenate(arrays)
+        for arrays in zip(*forecast_episodes(posterior, predictor.likelihood, recordings), strict=True)
     )
     known = np.isfinite(target).all(axis=-1)
     return mean[known], stddev[known]
@@ -306,6 +311,8 @@ def _make_likelihood(
     recordings: Sequence[Recording], names: tuple[str, ...], given: Mapping[str, AbstractLikelihood] | None
 ) -> JointLikelihood:
     """Likelihood of all targets: those given, otherwise that of the values that occur."""
+    for name in given or {}:
+        check_choice("likelihoods", name, PREDICTED)
     parts = []
     for name in names:
         values = _values(recordings, name)
@@ -321,6 +328,7 @@ def _make_likelihood(
                 f"got {part.size}."
             )
         parts.append(part)
+        check_targets(JointLikelihood((name,), (part,)), values)
     return JointLikelihood(names, tuple(parts))
 
 
@@ -333,28 +341,18 @@ def _likelihood_of(values: Float[np.ndarray, "N K"]) -> AbstractLikelihood:
     return CategoricalLikelihood(size) if is_one_hot else BernoulliLikelihood(size)
 
 
-def _means(
-    posterior: AbstractPosterior, recordings: Sequence[Recording]
-) -> tuple[list[Float[np.ndarray, "T F"]], bool]:
-    """Means of the beliefs along each episode, and whether they are the features."""
+def _means(posterior: AbstractPosterior, recordings: Sequence[Recording]) -> list[Float[np.ndarray, "T F"]]:
+    """Means of the beliefs along each episode."""
     inputs = stacked([recording.inputs for recording in recordings], fill=0.0)
 
     @eqx.filter_jit
-    def infer(posterior: AbstractPosterior, inputs: Array) -> tuple[Array, Array]:
-        def of_episode(inputs: Array) -> tuple[Array, Array]:
-            if posterior.query_size is not None:
-                # The mean does not depend on the queries.
-                features = posterior.memory.unroll(inputs).features
-                return features, features
-            inference = posterior.infer(inputs)
-            return inference.belief.mean, inference.trace.features
+    def infer(posterior: AbstractPosterior, inputs: Array) -> Array:
+        def of_episode(inputs: Array) -> Array:
+            if posterior.mean_is_features:
+                return posterior.memory.unroll(inputs).features
+            return posterior.unroll(inputs).mean
 
         return jax.lax.map(of_episode, inputs)
 
-    means, features = (
-        np.asarray(array) for array in infer(posterior, jnp.asarray(inputs, posterior.memory.dtype))
-    )
-    lengths = [len(recording.inputs) for recording in recordings]
-    return [mean[:length] for mean, length in zip(means, lengths, strict=True)], np.array_equal(
-        means, features
-    )
+    means = np.asarray(infer(posterior, jnp.asarray(inputs, posterior.memory.dtype)))
+    return [mean[: len(each.inputs)] for mean, each in zip(means, recordings, strict=True)]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.gaussians import AbstractBelief
 from recurrent_laplace.gaussians.base import LOG_2PI
-from recurrent_laplace.posterior import AbstractPosterior, LikelihoodPosterior, predict_linearized
+from recurrent_laplace.posterior import AbstractPosterior, predict_linearized
 
 Policy = Callable[[Float[Array, " F"], Any], Any]
 """`policy(z, context)`: logits of shape `(K,)`, or mean and log-stddev of continuous actions, each `(A,)`."""
@@ -155,20 +155,21 @@ def read_sequence(
 
 
 def surprise(
-    posterior: LikelihoodPosterior,
+    posterior: AbstractPosterior,
     previous: AbstractBelief,
     query: Float[Array, "*lead Q"],
     target: Float[Array, "*lead K"],
 ) -> Float[Array, "*lead"]:
     """Negative log-likelihood of a target under the belief before it, less its expectation.
 
-    It is 0 where query or target are NaN.
+    It is 0 where query or target have a NaN, and NaN for a target outside of the support.
     """
-    known = jnp.isfinite(query).all(axis=-1) & jnp.isfinite(target).all(axis=-1)
+    known = jnp.isfinite(query).all(axis=-1) & ~jnp.isnan(target).any(axis=-1)
     query, target = (jnp.where(known[..., None], values, 0) for values in (query, target))
     predictive = posterior.predict(previous, query)
     expected = predictive.likelihood.entropy(predictive.outputs)[0]
-    return jnp.where(known, -predictive.log_prob(target) - expected, 0)
+    allowed = predictive.likelihood.allows(target)
+    return jnp.where(known, jnp.where(allowed, -predictive.log_prob(target) - expected, jnp.nan), 0)
 
 
 def policy_kl(first: Any, second: Any) -> Float[Array, ""]:
@@ -195,6 +196,11 @@ def all_finite(tree: Any) -> Bool[Array, ""]:
     """Whether all floating-point numbers in the arrays of a tree are finite."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+def finite_or_none(queries: Float[Array, "*lead Q"]) -> Bool[Array, "*lead"]:
+    """Whether queries are finite, or NaN throughout, which stands for none."""
+    return jnp.all(jnp.isfinite(queries), axis=-1) | jnp.all(jnp.isnan(queries), axis=-1)
 
 
 def check_heads(posterior: AbstractPosterior, heads: Heads, context: Any) -> None:

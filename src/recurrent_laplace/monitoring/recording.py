@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from recurrent_laplace.errors import check_shape
+from recurrent_laplace.errors import LARGEST_NUMBER, check_shape
 from recurrent_laplace.monitoring.episode import Episode
+
+PARTS = ("inputs", "observations", "actions", "rewards", "final_observation")
+"""Arrays of a recording."""
+MOST_ACTIONS = 2**12
+"""Upper limit of the number of discrete actions: queries are one-hot."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +48,18 @@ class Recording:
             object.__setattr__(self, name, np.asarray(getattr(self, name)))
         observations = self.inputs if self.observations is None else np.asarray(self.observations)
         object.__setattr__(self, "observations", observations)
+        if self.final_observation is not None:
+            object.__setattr__(self, "final_observation", np.asarray(self.final_observation))
+        for name in PARTS:
+            values = getattr(self, name)
+            if values is not None and (dtype := values.dtype).kind not in "biuf":
+                raise ValueError(f"{name} must be numbers; got an array of {dtype}.")
         check_shape("inputs", self.inputs, ("T", "D"))
         steps = len(self.inputs)
         check_shape("rewards", self.rewards, (steps,))
         check_shape("observations", self.observations, (steps, "O"))
         if self.final_observation is not None:
-            object.__setattr__(self, "final_observation", np.asarray(self.final_observation))
-            check_shape("final_observation", self.final_observation, self.observations.shape[1:])
+            check_shape("final_observation", self.final_observation, observations.shape[1:])
         if self.actions.ndim != 1:
             check_shape("actions", self.actions, (steps, "A"))
         elif len(self.actions) != steps or not np.issubdtype(self.actions.dtype, np.integer):
@@ -146,15 +156,30 @@ def check_recordings(recordings: Sequence[Recording], *, input_size: int | None,
                 f"{name} must have inputs, observations and actions of shapes {shapes[0]}, as the first; "
                 f"got {shapes[1]}."
             )
-        for part in ("inputs", "observations", "actions", "rewards", "final_observation"):
+        for part in PARTS:
             values = getattr(recording, part)
             if values is None:
                 continue
-            values = np.atleast_2d(values) if part == "final_observation" else values
-            if not np.isfinite(values).all():
-                step = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
+            values = values[None] if part == "final_observation" else values
+            if (step := _first_step(~np.isfinite(values))) is not None:
                 raise ValueError(
                     f"{name} has NaN or infinity in its {part}, first at step {step}: leave this episode out."
                 )
+            if (step := _first_step(np.abs(values) > LARGEST_NUMBER)) is not None:
+                raise ValueError(
+                    f"{name} has a number beyond {LARGEST_NUMBER:g} in its {part}, first at step {step}: "
+                    "use a smaller unit."
+                )
         if recording.actions.ndim == 1 and recording.actions.min() < 0:
             raise ValueError(f"{name} must have actions from 0 on; got {recording.actions.min()}.")
+        if recording.actions.ndim == 1 and recording.actions.max() >= MOST_ACTIONS:
+            raise ValueError(
+                f"{name} must have actions below {MOST_ACTIONS}; got {recording.actions.max()}: "
+                "count them from 0, or give vectors."
+            )
+
+
+def _first_step(found: np.ndarray) -> int | None:
+    """First step with a true entry; None without one."""
+    steps = found.reshape(len(found), -1).any(axis=1)
+    return int(np.argmax(steps)) if steps.any() else None

@@ -80,7 +80,7 @@ def fit_tables(
     check_choice("statistic", statistic, ("cusum", "shiryaev-roberts"))
     needed = 3 * math.ceil(1 / false_alarm_rate)
     count, tables = len(tables), [table for table in tables if np.isfinite(table[:, :-1]).all()]
-    excluded = f"{count - len(tables)} of {count} episodes have signals that are not finite"
+    excluded = f"{count - len(tables)} of {count} episodes have inputs or signals that are not finite"
     if len(tables) < needed:
         got = f"{len(tables)}: {excluded}" if len(tables) < count else f"{count}"
         raise ValueError(

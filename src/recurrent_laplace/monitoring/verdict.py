@@ -55,6 +55,13 @@ class Explained:
         gain = self.observation - self.full
         return self.beyond_observation >= LEAST_EXPLAINED and gain >= LEAST_GAIN * self.constant
 
+    @property
+    def miscalibration(self) -> str | None:
+        """`"too narrow"` or `"too wide"` for intervals whose coverage is far from nominal."""
+        if not np.isfinite(self.coverage) or NARROW <= self.coverage <= WIDE:
+            return None
+        return "too narrow" if self.coverage < NARROW else "too wide"
+
     def describe(self, name: str) -> str:
         """What the belief is worth for a target; if it is nothing, why, and what to try."""
         if not self.informative:
@@ -62,10 +69,12 @@ class Explained:
         text = f"Predicts the next {name} {self.beyond_observation:.0%} better than the observation alone"
         if not np.isfinite(self.coverage):
             return f"{text}."
-        text += f"; its {LEVEL:.0%} intervals cover {self.coverage:.0%}."
-        if NARROW <= self.coverage <= WIDE:
-            return text
-        return f"{text} They are too {'narrow' if self.coverage < NARROW else 'wide'}: fit on more episodes."
+        if self.miscalibration is None:
+            return f"{text}; its {LEVEL:.0%} intervals cover {self.coverage:.0%}."
+        return (
+            f"{text}, but its {LEVEL:.0%} intervals are {self.miscalibration} (they cover {self.coverage:.0%}): "
+            "fit on more episodes."
+        )
 
     def _reason(self, name: str) -> str:
         start = f"The belief adds nothing to the prediction of the next {name}"
@@ -87,6 +96,17 @@ def describe_all(explained: Mapping[str, Explained]) -> tuple[bool, tuple[str, .
     order = sorted(explained, key=lambda name: not explained[name].informative)
     informative = any(each.informative for each in explained.values())
     return informative, tuple(explained[name].describe(name) for name in order)
+
+
+def judge(explained: Mapping[str, Explained]) -> str:
+    """`"informative"`, with a qualification if the intervals of what is predicted are wrong, or not."""
+    informative = [each for each in explained.values() if each.informative]
+    if not informative:
+        return "not informative"
+    found = {each.miscalibration for each in informative} - {None}
+    if not found:
+        return "informative"
+    return f"informative, but its intervals are {'too narrow' if 'too narrow' in found else 'too wide'}"
 
 
 def _fraction(deviance: float, reference: float) -> float:

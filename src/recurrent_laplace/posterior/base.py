@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
@@ -18,6 +19,8 @@ from recurrent_laplace.gaussians import AbstractBelief, AbstractGaussian
 from recurrent_laplace.posterior.cost import Cost
 from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
+from recurrent_laplace.posterior.predictor import Predictive
+from recurrent_laplace.posterior.targets import AbstractLikelihood
 
 State = Any
 
@@ -28,8 +31,8 @@ class AbstractPosterior(eqx.Module):
     Callers use `update` for one input and `unroll` for a sequence, which agree. `infer_step` and `infer`
     return diagnostics and the memory's trace too (an `Inference`). All four check shapes and are compiled. A
     subclass has a field `memory`, implements `prior`, `init`, `compute_step`, `compute` and `cost`, and
-    overrides `has_density` and `grows` where their defaults do not hold; `examples/add_a_posterior.py` is a
-    complete one.
+    overrides the capabilities, such as `has_density` and `grows`, where their defaults do not hold;
+    `examples/add_a_posterior.py` is a complete one.
 
     ```python
     posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(3, 8, key=jax.random.key(0))))
@@ -67,9 +70,24 @@ class AbstractPosterior(eqx.Module):
         return None
 
     @property
+    def query_actions(self) -> int:
+        """Number of discrete actions, one-hot at the end of a query; 0 for none."""
+        return 0
+
+    @property
     def is_clock(self) -> bool:
         """Whether covariances depend on the number of inputs alone."""
         return False
+
+    @property
+    def mean_is_features(self) -> bool:
+        """Whether the means of beliefs are the memory's features, as those of a plain RNN."""
+        return False
+
+    @property
+    def likelihood(self) -> AbstractLikelihood | None:
+        """Likelihood of the targets of `predict`, or None if the posterior predicts none."""
+        return None
 
     def capacity(self, state: State) -> int | None:
         """Number of inputs that `state` has room for, or None if states do not grow.
@@ -176,6 +194,12 @@ class AbstractPosterior(eqx.Module):
             )
         else:
             check_shape(name, queries, (*lead, self.query_size))
+
+    def predict(
+        self, belief: AbstractBelief, query: Array, *, samples: int = 0, key: Array | None = None
+    ) -> Predictive:
+        """Predictive distribution of the target of a query; raises if the posterior predicts none."""
+        raise ValueError(f"a {type(self).__name__} predicts no targets: use an rl.LikelihoodPosterior.")
 
     def consecutive_kl(self, beliefs: AbstractBelief, resets: Array | None = None) -> Float[Array, " T"]:
         """KL divergences between consecutive beliefs, `KL(q_t || stop(q_{t-1}))` for t = 1 .. T.
@@ -323,6 +347,10 @@ class AbstractScaledPosterior(AbstractPosterior):
     @abc.abstractmethod
     def scaled(self, first: Array, second: Array, scales: Any) -> AbstractGaussian:
         """Beliefs of `unroll` from its two `statistics`, with these options, which may be traced."""
+
+    def check_targets(self, targets: Float[Array | np.ndarray, "N T K"]) -> None:
+        """Refuse targets that `prediction_loss` cannot take; called before it, outside of traced code."""
+        del targets
 
     def prediction_loss(
         self, beliefs: AbstractBelief, queries: Array | None, targets: Array | None, scales: Any

@@ -206,6 +206,10 @@ class LaplacePosterior(AbstractScaledPosterior):
         return self.memory.cell.has_constant_jacobian
 
     @property
+    def mean_is_features(self) -> bool:
+        return self.accumulate != "mean_and_precision"
+
+    @property
     def grows(self) -> bool:
         return self.window is None
 

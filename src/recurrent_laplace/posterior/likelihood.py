@@ -5,12 +5,13 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.cells import Memory
 from recurrent_laplace.cells.base import Carry
 from recurrent_laplace.cells.memory import select
-from recurrent_laplace.errors import check_choice, check_number, check_size
+from recurrent_laplace.errors import check_choice, check_number, check_shape, check_size
 from recurrent_laplace.gaussians import AbstractBelief, DenseGaussian, DiagonalGaussian
 from recurrent_laplace.posterior.accumulation import (
     HISTORY_CAPACITY,
@@ -25,6 +26,7 @@ from recurrent_laplace.posterior.inference import Inference
 from recurrent_laplace.posterior.info import Info
 from recurrent_laplace.posterior.precisions import beliefs_of
 from recurrent_laplace.posterior.predictor import Predictive, Predictor, check_outputs
+from recurrent_laplace.posterior.targets import AbstractLikelihood, check_targets
 
 
 class LikelihoodScales(NamedTuple):
@@ -168,8 +170,20 @@ class LikelihoodPosterior(AbstractScaledPosterior):
         return self.predictor.query_size
 
     @property
+    def query_actions(self) -> int:
+        return self.predictor.actions
+
+    @property
     def covariance_has_gradient(self) -> bool:
         return False
+
+    @property
+    def mean_is_features(self) -> bool:
+        return True
+
+    @property
+    def likelihood(self) -> AbstractLikelihood:
+        return self.predictor.likelihood.with_noise(self.noise_scale)
 
     @property
     def grows(self) -> bool:
@@ -287,6 +301,11 @@ class LikelihoodPosterior(AbstractScaledPosterior):
         self, first: Float[Array, "T F"], second: Array, scales: LikelihoodScales
     ) -> DiagonalGaussian | DenseGaussian:
         return self._scaled(first, second, None, scales)[0]
+
+    def check_targets(self, targets: Float[Array | np.ndarray, "N T K"]) -> None:
+        likelihood = self.predictor.likelihood
+        check_shape("targets", targets, ("N", "T", likelihood.size))
+        check_targets(likelihood, targets)
 
     def prediction_loss(
         self,

@@ -27,6 +27,10 @@ class PointPosterior(AbstractReadPosterior):
     def has_density(self) -> bool:
         return False
 
+    @property
+    def mean_is_features(self) -> bool:
+        return True
+
     def prior(self) -> NoReturn:
         raise ValueError("a point posterior has no prior, since its beliefs have no density.")
 

@@ -94,6 +94,11 @@ class Predictor(eqx.Module):
         actions: int = 0,
     ):
         check_predictor(likelihood, context_size=context_size, actions=actions)
+        if not callable(head):
+            raise ValueError(
+                "head must be an Equinox module or a function of z and a context; "
+                f"got a {type(head).__name__}."
+            )
         self.head = head if isinstance(head, eqx.Module) else FunctionHead(head)
         self.likelihood = likelihood
         self.context_size = context_size

@@ -8,7 +8,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from recurrent_laplace.errors import check_size
 from recurrent_laplace.gaussians.base import LOG_2PI
@@ -33,6 +34,16 @@ class AbstractLikelihood(eqx.Module):
     @abc.abstractmethod
     def size(self) -> int:
         """Number K of outputs, and of entries of a target."""
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether targets are Gaussian around the outputs, with the noise of `with_noise_stddev`."""
+        return False
+
+    @property
+    def named_parts(self) -> tuple[tuple[str, "AbstractLikelihood"], ...]:
+        """Names and likelihoods of the targets whose vectors are concatenated; one target by default."""
+        return (("target", self),)
 
     @abc.abstractmethod
     def log_prob(
@@ -77,6 +88,20 @@ class AbstractLikelihood(eqx.Module):
         del scale
         return self
 
+    @property
+    def support(self) -> str:
+        """The targets that `allows` accepts, in words."""
+        return "finite numbers"
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        """Whether targets are in the support."""
+        return jnp.all(jnp.isfinite(target), axis=-1)
+
+    def with_noise_stddev(self, stddev: Float[Array, " K"]) -> "AbstractLikelihood":
+        """Likelihood with this standard deviation of its noise, where it has one."""
+        del stddev
+        return self
+
 
 class GaussianLikelihood(AbstractLikelihood):
     """Independent Gaussian targets, whose means are the outputs.
@@ -97,6 +122,10 @@ class GaussianLikelihood(AbstractLikelihood):
     @property
     def size(self) -> int:
         return self.log_stddev.shape[-1]
+
+    @property
+    def is_gaussian(self) -> bool:
+        return True
 
     def log_prob(
         self, outputs: Float[Array, "*lead K"], target: Float[Array, "*other K"]
@@ -133,6 +162,9 @@ class GaussianLikelihood(AbstractLikelihood):
 
     def with_noise(self, scale: float | Array) -> "GaussianLikelihood":
         return GaussianLikelihood(self.log_stddev + jnp.log(scale))
+
+    def with_noise_stddev(self, stddev: Float[Array, " K"]) -> "GaussianLikelihood":
+        return GaussianLikelihood(jnp.log(stddev))
 
 
 class BernoulliLikelihood(AbstractLikelihood):
@@ -186,6 +218,13 @@ class BernoulliLikelihood(AbstractLikelihood):
         self, outputs: Float[Array, "*lead K"], variance: Float[Array, "*lead K"]
     ) -> tuple[Float[Array, "*lead K"], "BernoulliLikelihood"]:
         return outputs / jnp.sqrt(1 + PROBIT * variance), self
+
+    @property
+    def support(self) -> str:
+        return "0 or 1"
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        return jnp.all((target == 0) | (target == 1), axis=-1)
 
 
 class CategoricalLikelihood(AbstractLikelihood):
@@ -242,6 +281,13 @@ class CategoricalLikelihood(AbstractLikelihood):
     ) -> tuple[Float[Array, "*lead K"], "CategoricalLikelihood"]:
         return outputs / jnp.sqrt(1 + PROBIT * variance), self
 
+    @property
+    def support(self) -> str:
+        return "one-hot"
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        return jnp.all((target == 0) | (target == 1), axis=-1) & (jnp.sum(target, axis=-1) == 1)
+
 
 class JointLikelihood(AbstractLikelihood):
     """Several targets, independent given the outputs: their vectors are concatenated.
@@ -269,6 +315,10 @@ class JointLikelihood(AbstractLikelihood):
     @property
     def size(self) -> int:
         return sum(part.size for part in self.parts)
+
+    @property
+    def named_parts(self) -> tuple[tuple[str, AbstractLikelihood], ...]:
+        return tuple(zip(self.names, self.parts, strict=True))
 
     def split(self, values: Float[Array, "*lead K"]) -> list[Array]:
         """Entries of each part."""
@@ -314,14 +364,35 @@ class JointLikelihood(AbstractLikelihood):
     def with_noise(self, scale: float | Array) -> "JointLikelihood":
         return JointLikelihood(self.names, tuple(part.with_noise(scale) for part in self.parts))
 
+    @property
+    def support(self) -> str:
+        return ", ".join(part.support for part in self.parts)
+
+    def allows(self, target: Float[Array, "*lead K"]) -> Bool[Array, "*lead"]:
+        return jnp.all(jnp.stack(self._each("allows", target), axis=-1), axis=-1)
+
+    def with_noise_stddev(self, stddev: Float[Array, " K"]) -> "JointLikelihood":
+        return JointLikelihood(self.names, tuple(self._each("with_noise_stddev", stddev)))
+
     def _each(self, method: str, *values: Array) -> list[Any]:
         """Results of a method of each part, for its entries of `values`."""
         split = zip(*(self.split(array) for array in values), strict=True)
         return [getattr(part, method)(*own) for part, own in zip(self.parts, split, strict=True)]
 
 
-def named_parts(likelihood: AbstractLikelihood) -> list[tuple[str, AbstractLikelihood]]:
-    """Names and likelihoods of the targets; a likelihood without parts is that of one target."""
-    if isinstance(likelihood, JointLikelihood):
-        return list(zip(likelihood.names, likelihood.parts, strict=True))
-    return [("target", likelihood)]
+def check_targets(likelihood: AbstractLikelihood, targets: Float[Array | np.ndarray, "... K"]) -> None:
+    """Refuse targets that are all unknown (NaN), or outside the support of the likelihood."""
+    values = np.asarray(targets, float).reshape(-1, likelihood.size)
+    values = values[~np.isnan(values).any(axis=-1)]
+    if not len(values):
+        raise ValueError("targets must have at least one that is known; all are NaN.")
+    start = 0
+    for name, part in likelihood.named_parts:
+        own = values[:, start : start + part.size]
+        start += part.size
+        impossible = ~np.asarray(part.allows(jnp.asarray(own)))
+        if impossible.any():
+            raise ValueError(
+                f"targets of the {name} must be {part.support}, as a {type(part).__name__} needs, "
+                f"or NaN for none; got {own[impossible][0]}."
+            )

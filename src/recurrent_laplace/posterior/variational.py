@@ -81,6 +81,10 @@ class VariationalPosterior(AbstractReadPosterior):
         self.covariance = covariance
         self.prior_stddev = float(prior_stddev)
 
+    @property
+    def mean_is_features(self) -> bool:
+        return True
+
     def prior(self) -> DiagonalGaussian | SpectralGaussian:
         size, dtype = self.memory.feature_size, self.memory.dtype
         mean = jnp.zeros(size, dtype)

@@ -12,8 +12,7 @@ from scipy.stats import norm
 
 from recurrent_laplace.monitoring.forecast import MOST_SHOWN, Forecasts
 from recurrent_laplace.monitoring.verdict import LEVEL
-from recurrent_laplace.posterior import AbstractLikelihood, GaussianLikelihood
-from recurrent_laplace.posterior.targets import named_parts
+from recurrent_laplace.posterior import AbstractLikelihood
 from recurrent_laplace.report.style import BLUE, STYLE, VERMILION
 
 REACH = float(norm.ppf((1 + LEVEL) / 2))
@@ -33,11 +32,11 @@ class Entry(NamedTuple):
 def entries_of(likelihood: AbstractLikelihood, forecasts: Forecasts) -> list[Entry]:
     """The first few numbers of each target."""
     entries, start = [], 0
-    for name, part in named_parts(likelihood):
+    for name, part in likelihood.named_parts:
         for index in range(min(part.size, MOST_SHOWN)):
             columns = (array[:, start + index] for array in forecasts)
             label = name if part.size == 1 else f"{name}[{index}]"
-            entries.append(Entry(label, isinstance(part, GaussianLikelihood), *columns))
+            entries.append(Entry(label, part.is_gaussian, *columns))
         start += part.size
     return entries
 

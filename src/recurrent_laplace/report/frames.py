@@ -6,15 +6,16 @@ from typing import Any
 
 import polars as pl
 
-from recurrent_laplace.files import StorageError, read_sealed
+from recurrent_laplace.files import StorageError
 from recurrent_laplace.report.arms import arm_of
+from recurrent_laplace.report.commands import preset_of
+from recurrent_laplace.report.work import core_hours, work_of
 from recurrent_laplace.runs.config import Run, task_id
 from recurrent_laplace.runs.directory import RunDirectory
 from recurrent_laplace.runs.estimate import parameters
-from recurrent_laplace.runs.evaluation import stale_evaluation
+from recurrent_laplace.runs.evaluation import not_finite, stale_evaluation
 from recurrent_laplace.runs.provenance import read_sessions
 from recurrent_laplace.runs.tables import EVALUATION_SCHEMA, METRICS_SCHEMA, read_table
-from recurrent_laplace.runs.toml import parse_toml
 
 RUNS_SCHEMA = {
     "run": pl.String,
@@ -40,6 +41,9 @@ RUNS_SCHEMA = {
     "parameters": pl.Int64,
     "update_seconds": pl.Float64,
     "began": pl.String,
+    "seconds": pl.Float64,  # of all attempts, from the start of each to the end of its evaluation
+    "cores": pl.Int64,  # that the processes of the run could use
+    "commit": pl.String,
 }
 
 TESTS_SCHEMA = {
@@ -64,13 +68,15 @@ class Frames:
     - `runs`: a row per run, with the columns of `RUNS_SCHEMA`;
     - `metrics`: training metrics, `run, seed, update, metric, value`;
     - `evaluation`: test metrics, with the columns of `TESTS_SCHEMA`;
-    - `left_out`: runs that cannot be reported on, with the reason;
+    - `left_out`: runs that cannot be reported on, with the reason, and runs with values that are not finite;
     - `provenance`: the recorded sessions of each run;
     - `folder`: directory that `path` of the runs is relative to; None if the tables are not from a directory;
     - `oracle`: performance of exact Bayes on the tasks of the runs, if added by `with_oracles`; columns as in
       files of evaluations, with the name of the reference as `run` and the identity of the task as
       `configuration`;
-    - `judged`: whether claims are judged; not for runs of preset smoke, which learn nothing.
+    - `judged`: whether claims are judged; not for runs of preset smoke, which learn nothing;
+    - `configured`: the configuration of each run;
+    - `left_out_hours`: core-hours of the runs that are left out.
     """
 
     runs: pl.DataFrame
@@ -81,6 +87,8 @@ class Frames:
     folder: Path | None = None
     oracle: pl.DataFrame = dataclasses.field(default_factory=lambda: pl.DataFrame(schema=EVALUATION_SCHEMA))
     judged: bool = True
+    configured: dict[str, Run] = dataclasses.field(default_factory=dict)
+    left_out_hours: float = 0.0
 
     def training(self, metric: str, **chosen: Any) -> pl.DataFrame:
         """Training metric of the selected runs, joined with all columns of `runs`."""
@@ -99,12 +107,20 @@ class Frames:
 
 
 def evaluation_by_seed(evaluation: pl.DataFrame) -> pl.DataFrame:
-    """Rows of an evaluation by test task as rows of `TESTS_SCHEMA`."""
+    """Rows of an evaluation by test task as rows of `TESTS_SCHEMA`.
+
+    The mean is null for a metric that is missing for all tasks, as the entropy of a point is, and NaN for one
+    that is not finite for some: the mean of the others would be of easier tasks.
+    """
     keys = ["run", "configuration", "seed", "t", "metric"]
     tasks = pl.col("value").cast(pl.Float32).alias("by_task")
-    table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(pl.col("value").mean(), tasks)
+    is_known = (
+        pl.col("value").is_finite().all(ignore_nulls=False) | pl.col("value").is_null().all()
+    ).fill_null(False)
+    mean = pl.when(is_known).then(pl.col("value").mean()).otherwise(float("nan")).alias("value")
+    table = evaluation.sort("task").group_by(keys, maintain_order=True).agg(mean, tasks)
     kept = pl.when(pl.col("metric").is_in(PAIRED_METRICS)).then("by_task").alias("by_task")
-    return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(dict(TESTS_SCHEMA))
+    return table.with_columns(kept).select(list(TESTS_SCHEMA)).cast(pl.Schema(TESTS_SCHEMA))
 
 
 def select(runs: pl.DataFrame, **chosen: Any) -> pl.DataFrame:
@@ -124,7 +140,7 @@ def load_frames(folder: Path) -> Frames:
     if not folder.is_dir():
         raise StorageError(f"there is no directory {folder}.")
     rows, metrics, evaluations = [], [], []
-    left_out, provenance = {}, {}
+    left_out, provenance, configured = {}, {}, {}
     directories: list[RunDirectory] = []
     for file in sorted(folder.rglob("config.toml")):
         try:
@@ -139,13 +155,17 @@ def load_frames(folder: Path) -> Frames:
                 continue
             sessions = read_sessions(directory.provenance_path)
             row = _row(directory, folder, parents, sessions)
-            evaluation = evaluation_by_seed(read_table(directory.evaluation_path, EVALUATION_SCHEMA))
+            table = read_table(directory.evaluation_path, EVALUATION_SCHEMA)
+            evaluation = evaluation_by_seed(table)
             if directory.run.config.learning.updates:
                 metrics.append(read_table(directory.metrics_path, METRICS_SCHEMA))
         except StorageError as problem:
             left_out[directory.run.id] = str(problem)
             continue
+        if (problem := not_finite(table)) is not None:
+            left_out[directory.run.id] = f"only what is not finite: {problem}"
         provenance[directory.run.id] = sessions
+        configured[directory.run.id] = directory.run
         rows.append(row)
         evaluations.append(evaluation)
     if not rows:
@@ -158,14 +178,10 @@ def load_frames(folder: Path) -> Frames:
         left_out=left_out,
         provenance=provenance,
         folder=folder,
-        judged=_preset_of(folder) != "smoke",
+        judged=preset_of(folder) != "smoke",
+        configured=configured,
+        left_out_hours=sum(core_hours(each) for each in directories if each.run.id in left_out),
     )
-
-
-def _preset_of(folder: Path) -> str | None:
-    """Preset of the sweep that made the runs, if there is one."""
-    file = folder / "sweep.toml"
-    return parse_toml(read_sealed(file), file).get("preset") if file.is_file() else None
 
 
 def _exclusion_reason(directory: RunDirectory) -> str | None:
@@ -196,6 +212,7 @@ def _row(
         if parent is not None:
             snapshot = run.parent.snapshot / max(parent.config.learning.updates, 1)
     seconds = [session["update_seconds"] for session in sessions if session.get("update_seconds")]
+    work = work_of(directory, sessions)
     return {
         "run": run.id,
         "path": str(directory.path.relative_to(folder)),
@@ -219,5 +236,8 @@ def _row(
         "seeds": run.seeds,
         "parameters": parameters(run),
         "update_seconds": min(seconds, default=None),
-        "began": sessions[0]["began"] if sessions else None,
+        "began": sessions[0].get("began") if sessions else None,
+        "seconds": work.seconds,
+        "cores": work.cores,
+        "commit": next((session["commit"] for session in reversed(sessions) if session.get("commit")), None),
     }

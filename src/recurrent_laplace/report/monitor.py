@@ -19,8 +19,7 @@ from recurrent_laplace.monitoring.diagnose import diagnose_episodes
 from recurrent_laplace.monitoring.episode import Episode, format_number
 from recurrent_laplace.monitoring.forecast import forecast_episodes
 from recurrent_laplace.monitoring.signals import finite_or_nan
-from recurrent_laplace.monitoring.verdict import format_percent
-from recurrent_laplace.posterior import LikelihoodPosterior
+from recurrent_laplace.monitoring.verdict import format_percent, judge
 from recurrent_laplace.report.forecasts import draw_forecasts, example_of
 from recurrent_laplace.report.page import PIXELS_PER_INCH, render_template
 from recurrent_laplace.report.style import BLUE, OTHERS, STYLE, VERMILION
@@ -74,9 +73,11 @@ def write_monitor_page(
     `fit` is that of the monitored posterior, if it predicts.
     """
     posterior, forecasts, example = monitor.posterior, [], ""
-    if isinstance(posterior, LikelihoodPosterior):
-        likelihood = posterior.predictor.likelihood
-        known = forecast_episodes(posterior, [Recording.of(each) for each in episodes[:MOST_EPISODES]])
+    likelihood = posterior.likelihood
+    if likelihood is not None:
+        known = forecast_episodes(
+            posterior, likelihood, [Recording.of(each) for each in episodes[:MOST_EPISODES]]
+        )
         forecasts = [draw_forecasts(likelihood, each) for each in known]
         example = example_of(likelihood, known[0])
     pictures = [_picture("overview", "All episodes", draw_overview(episodes))]
@@ -91,7 +92,8 @@ def write_monitor_page(
         environment=environment,
         posterior=describe_posterior(monitor),
         fit=fit,
-        verdict=None if fit is None else str(fit).splitlines(),
+        verdict=None if fit is None else judge(fit.explained),
+        sentences=[] if fit is None else str(fit).splitlines(),
         forecasts=_picture("forecasts", "Forecasts of episode 1", forecasts[0]) if forecasts else None,
         example=example,
         diagnosis=diagnose_episodes(monitor, episodes),

@@ -2,8 +2,9 @@
 
 import base64
 import dataclasses
+import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,30 @@ import jinja2
 import recurrent_laplace
 from recurrent_laplace.files import StorageError, read_sealed, write_text
 from recurrent_laplace.report.claims import OUTCOMES, Claim, Gate, Verdict, judge, judge_gates
+from recurrent_laplace.report.commands import command_of
+from recurrent_laplace.report.costs import (
+    commits_of,
+    dates_of,
+    hours_of,
+    machine_words,
+    machines_of,
+    total_hours,
+    update_times,
+    versions_of,
+)
 from recurrent_laplace.report.figures import FIGURES, FigureEntry
 from recurrent_laplace.report.frames import Frames, load_frames
 from recurrent_laplace.report.methods import ALL_ORIGINS, describe_run
 from recurrent_laplace.report.oracles import ProgressCallback, with_oracles
 from recurrent_laplace.report.panels import Drawing
+from recurrent_laplace.report.raw import CONTENT, write_tables
+from recurrent_laplace.report.raw import FOLDER as TABLES
+from recurrent_laplace.report.settings import option_names, settings_of
 from recurrent_laplace.report.style import save_figure
+from recurrent_laplace.report.summary import COLUMNS, summarize
 
 PIXELS_PER_INCH = 115
 """Scale of figures, larger than in print, since text of 9 points is small on a screen."""
-
-COLUMNS = {
-    "released": "As released",
-    "written": "As written",
-    "written, beta 1e-4": "As written, beta 1e-4",
-    "both": "Both",
-}
-"""Titles of the columns of verdicts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +49,8 @@ class PageFigure:
     width: int
     """Maximum width in pixels."""
     runs: list[str]
+    missing: list[str] = dataclasses.field(default_factory=list)
+    """Lines without runs, by panel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +96,10 @@ def write_report(
 ) -> Path:
     """Draw all figures of the runs under `folder` and write the page; returns its path.
 
-    Figures are written to `folder/figures`, as PDF and SVG. Apart from tables of exact Bayes, nothing is
-    written until everything has been drawn. `progress` receives the current step, `warn` the runs that are
-    left out, with the reason. `figures` and `claims` are those of the package by default; others are added
-    as in `figures=(*FIGURES, own)`.
+    Figures are written to `folder/figures`, as PDF and SVG, and raw tables to `folder/tables`. Apart from
+    tables of exact Bayes, nothing is written until everything has been drawn. `progress` receives the current
+    step, `warn` the runs that are left out, with the reason. `figures` and `claims` are those of the package
+    by default; others are added as in `figures=(*FIGURES, own)`.
     """
     entries = FIGURES if figures is None else tuple(figures)
     numbers = [entry.number for entry in entries]
@@ -117,8 +127,13 @@ def write_report(
         for suffix in ("pdf", "svg"):
             save_figure(drawing, folder / "figures" / f"{entry.stem}.{suffix}")
     drawn = [page_figure(entry, drawing, folder / "figures") for entry, drawing in drawings.items()]
+    progress("writing the tables")
+    tables = write_tables(frames, verdicts, gates, folder / TABLES)
     progress("writing the page")
-    page = render_page(frames, verdicts, drawn, gates=gates, name=folder.resolve().name, folder=folder)
+    links = {path.stem: Path(os.path.relpath(path, out.parent)).as_posix() for path in tables}
+    page = render_page(
+        frames, verdicts, drawn, gates=gates, tables=links, name=folder.resolve().name, folder=folder
+    )
     write_text(out, page)
     return out
 
@@ -128,7 +143,9 @@ def page_figure(entry: FigureEntry, drawing: Drawing, folder: Path) -> PageFigur
     # An image instead of inline SVG, so that ids inside of figures cannot clash.
     data = base64.b64encode((folder / f"{entry.stem}.svg").read_bytes()).decode()
     width = round(PIXELS_PER_INCH * drawing.get_figwidth())
-    return PageFigure(entry, f"data:image/svg+xml;base64,{data}", width, sorted(drawing.runs))
+    return PageFigure(
+        entry, f"data:image/svg+xml;base64,{data}", width, sorted(drawing.runs), drawing.missing
+    )
 
 
 def render_page(
@@ -137,16 +154,22 @@ def render_page(
     figures: list[PageFigure],
     *,
     gates: Sequence[Gate] = (),
+    tables: Mapping[str, str] | None = None,
     name: str,
     folder: Path,
 ) -> str:
-    """Render the page as HTML; values in `frames` are escaped."""
+    """Render the page as HTML; values in `frames` are escaped.
+
+    `tables` has links to the raw tables, by their names.
+    """
+    settings = settings_of(frames)
     runs = [_page_run(frames, row, number) for number, row in enumerate(_ordered(frames), 1)]
     return render_template(
         "page",
         name=name,
-        dates=_dates(frames),
+        dates=dates_of(frames),
         titles=COLUMNS,
+        judged=frames.judged,
         gates=_by_name(gates),
         tallies=_tallies(verdicts),
         claims=_page_claims(verdicts),
@@ -154,7 +177,20 @@ def render_page(
         runs=runs,
         anchors={run.row["run"]: run.anchor for run in runs},
         left_out=frames.left_out,
-        sweep=_sweep_command(folder),
+        summary=summarize(frames, verdicts, gates),
+        settings=settings,
+        options=option_names(settings),
+        origins={key: words for key, words in ALL_ORIGINS.items() if key in frames.runs["origin"]},
+        update_times=update_times(frames),
+        hours=hours_of(frames),
+        total_hours=total_hours(frames),
+        left_out_hours=frames.left_out_hours,
+        versions=versions_of(frames),
+        commits=commits_of(frames),
+        machines=machines_of(frames),
+        tables=tables or {},
+        contents=CONTENT,
+        made=command_of(folder),
         report=shlex.join(["recurrent-laplace", "report", str(folder)]),
     )
 
@@ -201,14 +237,9 @@ def _page_claims(verdicts: list[Verdict]) -> list[PageClaim]:
 
 def _page_run(frames: Frames, row: dict[str, Any], number: int) -> PageRun:
     sessions = frames.provenance.get(row["run"], [])
-    commands = [_command(session["command"]) for session in sessions if session.get("command")]
+    commands = [_command(session["command"]) for session in sessions if _is_ours(session.get("command"))]
     last = sessions[-1] if sessions else {}
-    packages = {"python": last.get("python"), **last.get("packages", {})}
-    machine = [
-        last.get("processor"),
-        f"{last['cores']} cores" if last.get("cores") else None,
-        last.get("platform"),
-    ]
+    packages = {"python": last.get("python"), **(last.get("packages") or {})}
     config = "" if frames.folder is None else read_sealed(frames.folder / row["path"] / "config.toml")
     return PageRun(
         anchor=f"run-{number}",
@@ -217,7 +248,7 @@ def _page_run(frames: Frames, row: dict[str, Any], number: int) -> PageRun:
         config=config,
         commands=list(dict.fromkeys(commands)),
         versions=[f"{package} {version}" for package, version in packages.items() if version],
-        machine=", ".join(part for part in machine if part),
+        machine=machine_words(last),
     )
 
 
@@ -229,20 +260,9 @@ def _ordered(frames: Frames) -> list[dict[str, Any]]:
     )
 
 
-def _dates(frames: Frames) -> str:
-    """Date on which the runs were started, or the first and the last date."""
-    days = sorted({began[:10] for began in frames.runs["began"].drop_nulls()})
-    if not days:
-        return "at an unknown time"
-    return f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
-
-
-def _sweep_command(folder: Path) -> str | None:
-    """Command of the sweep that made the runs, if there is one."""
-    file = folder / "sweep.toml"
-    if not file.is_file():
-        return None
-    return shlex.join(["recurrent-laplace", "sweep", str(file), "--out", str(folder)])
+def _is_ours(words: list[str] | None) -> bool:
+    """Whether a command is one of the command line; that of a worker cannot be repeated."""
+    return bool(words) and Path(words[0]).name == "recurrent-laplace"
 
 
 def _command(words: list[str]) -> str:

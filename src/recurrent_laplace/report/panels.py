@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -71,11 +70,24 @@ X_LABELS = {"t": "steps seen, t", "update": "updates"}
 
 
 class Drawing(Figure):
-    """A figure that records the runs behind it."""
+    """A figure that records the runs behind it, and the lines without runs."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.runs: set[str] = set()
+        self._missing: list[tuple[Axes, str]] = []
+
+    def record_missing(self, axes: Axes, words: str) -> None:
+        """Record lines of a panel that have no runs."""
+        self._missing.append((axes, words))
+
+    @property
+    def missing(self) -> list[str]:
+        """Lines without runs, by panel; panels that lack the same ones are named together."""
+        panels: dict[str, list[str]] = {}
+        for axes, words in self._missing:
+            panels.setdefault(words, []).append(axes.get_title())
+        return [f"{'; '.join(dict.fromkeys(titles))}: {words}" for words, titles in panels.items()]
 
 
 class Curve(NamedTuple):
@@ -140,7 +152,7 @@ class Panel:
             if self.x == "t" and (cutoff := cutoff_of(runs)) is not None:
                 mark(axes, cutoff)
             title += f", {count_words(units, 'seed' if self.choose is main_runs else 'agent')}"
-            show_missing(axes, join_labels(missing))
+            show_missing(axes, missing)
         axes.set_title(title)
 
 
@@ -236,12 +248,15 @@ def show_empty(axes: Axes, text: str = "no runs") -> None:
     axes.tick_params(which="both", left=False, bottom=False, labelleft=False, labelbottom=False)
 
 
-def show_missing(axes: Axes, missing: str, width: int = 44) -> None:
-    """Name the missing lines below a panel."""
+def show_missing(axes: Axes, missing: Sequence[Variant]) -> None:
+    """Count the missing lines below a panel, and record them in the figure: the page names them."""
     if not missing:
         return
+    figure = axes.get_figure(root=True)
+    if isinstance(figure, Drawing):
+        figure.record_missing(axes, join_labels(missing))
     axes.annotate(
-        textwrap.fill(f"missing: {missing}", width),
+        f"{len(missing)} line{'' if len(missing) == 1 else 's'} missing",
         xy=(0.5, 0),
         xycoords=axes.xaxis.label,
         xytext=(0, -2),
@@ -356,16 +371,21 @@ def fit_y(group: Sequence[Axes], scale: Scale) -> None:
 
 
 def add_legend(figure: Figure, variants: Iterable[Variant], *others: Artist) -> None:
-    """Add one legend of colours and line styles for all panels, followed by `others` with their labels."""
-    variants = list(variants)
+    """Add one legend of the colours and line styles in all panels, followed by `others` with their labels."""
+    drawn = {line.get_label() for axes in figure.axes for line in axes.lines}
+    variants = [variant for variant in variants if variant.label in drawn]
     methods = [method for method in COLOURS if any(variant.method == method for variant in variants)]
     handles: list[Any] = [Line2D([], [], color=COLOURS[m], linewidth=2, label=NAMES[m]) for m in methods]
-    if any(variant.covariance for variant in variants):
-        handles += [
-            Line2D([], [], color="0.3", linestyle=STYLES[kind], linewidth=1.2, label=f"{kind} covariance")
-            for kind in ("diagonal", "dense")
-        ]
-    handles += [Patch(color="0.3", alpha=0.15, linewidth=0, label="99% interval"), *others]
+    handles += [
+        Line2D([], [], color="0.3", linestyle=STYLES[kind], linewidth=1.2, label=f"{kind} covariance")
+        for kind in ("diagonal", "dense")
+        if any(variant.covariance == kind for variant in variants)
+    ]
+    if any(axes.collections for axes in figure.axes):
+        handles.append(Patch(color="0.3", alpha=0.15, linewidth=0, label="99% interval"))
+    handles += others
+    if not handles:
+        return
     fitting = max(2, int(figure.get_figwidth() / 1.75))
     figure.legend(
         handles=handles,

@@ -1,7 +1,6 @@
 """Style of figures: palette, Matplotlib settings, and saving to a file."""
 
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 
 from recurrent_laplace.errors import check_choice
-from recurrent_laplace.files import check_replaceable
+from recurrent_laplace.files import replacing
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "0.75"
 OTHERS = ("#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8A7B00")
@@ -45,15 +44,9 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     suffix = path.suffix.lower()
     check_choice("the suffix of a figure's file name", suffix, SUFFIXES)
-    check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because replacing a file is atomic only within a file system.
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "recurrent-laplace", "pdf.fonttype": 42}):
-            figure.savefig(unfinished, format=suffix[1:], dpi=200, metadata=dates.get(suffix))
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    settings = {"svg.hashsalt": "recurrent-laplace", "pdf.fonttype": 42}
+    with replacing(path) as unfinished, matplotlib.rc_context(settings):
+        figure.savefig(unfinished, format=suffix[1:], dpi=200, metadata=dates.get(suffix))
     return path

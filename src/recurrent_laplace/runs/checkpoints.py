@@ -124,7 +124,11 @@ class Checkpoints:
 
     def weights_digest(self, update: int) -> str | None:
         """Checksum of a state's weights; None for states of version 0.1, which have none."""
-        label = read_text(self.folder / str(update) / LABEL)
+        folder = self.folder / str(update)
+        try:
+            label = read_text(folder / LABEL)
+        except StorageError as problem:
+            raise DamagedError(f"{folder} is damaged: {problem}") from problem
         return label.partition("\nweights ")[2].strip() or None
 
     def _label(self, update: int) -> str:

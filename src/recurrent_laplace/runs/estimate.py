@@ -12,7 +12,7 @@ from recurrent_laplace.evaluation.evaluate import TEST_TASKS
 from recurrent_laplace.evaluation.regression import QUERIES, predictive_samples
 from recurrent_laplace.learning import Config
 from recurrent_laplace.learning.train import tasks_per_chunk
-from recurrent_laplace.models import AbstractPosteriorConfig, Agent, AgentConfig, LaplaceConfig, Regressor
+from recurrent_laplace.models import AbstractPosteriorConfig, Agent, AgentConfig, Regressor
 from recurrent_laplace.posterior.cost import Cost, unroll_cost
 from recurrent_laplace.runs.config import Run
 from recurrent_laplace.runs.models import snapshot_updates
@@ -80,9 +80,9 @@ def _step_multiplications(run: Run) -> tuple[float, float]:
     extra = unroll / (learning.batch * learning.steps) - counts.memory
     heads = counts.heads * max(learning.training_samples, 1)
     own = counts.memory - (counts.looked_up if learning.lookup else 0)
-    if isinstance(run.config.posterior, LaplaceConfig):
-        return own + heads, extra
-    return own + heads + extra, 0.0
+    if model_shapes(run).posterior.covariance_has_gradient:
+        return own + heads + extra, 0.0
+    return own + heads, extra
 
 
 def _test_multiplications(run: Run) -> float:
@@ -150,11 +150,13 @@ def _counts(structure: Structure) -> Counts:
     sizes = [leaf.size for leaf in jax.tree.leaves(model)]
     others = [leaf.size for leaf in jax.tree.leaves(eqx.tree_at(lambda m: m.posterior, model, None))]
     memory = model.posterior.memory
+    cell, looked_up = memory.cell, 0
     has_vocabulary = isinstance(task, AbstractControlTask) and task.vocabulary() is not None
-    is_looked_up = has_vocabulary and isinstance(memory.cell, AbstractGatedCell)
+    if has_vocabulary and isinstance(cell, AbstractGatedCell):
+        looked_up = cell.weight_ih.size
     return Counts(
         parameters=sum(sizes),
         heads=sum(others),
         memory=unroll_cost(memory, 1, 1).multiplications,
-        looked_up=memory.cell.weight_ih.size if is_looked_up else 0,
+        looked_up=looked_up,
     )

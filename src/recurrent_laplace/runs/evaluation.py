@@ -128,6 +128,23 @@ def stale_evaluation(directory: RunDirectory) -> str | None:
     return None
 
 
+def not_finite(frame: pl.DataFrame) -> str | None:
+    """First metric of an evaluation that is not finite for some test tasks; None if there is none.
+
+    Metrics that a model does not have, such as the entropy of a point, are missing for all tasks.
+    """
+    missing, infinite = pl.col("value").is_null(), pl.col("value").is_infinite().fill_null(False)
+    counts = frame.group_by("metric", "t", "seed", maintain_order=True).agg(
+        broken=(missing | infinite).sum(), missing=missing.sum(), tasks=pl.len()
+    )
+    broken = counts.filter((pl.col("broken") > 0) & (pl.col("missing") < pl.col("tasks")))
+    if broken.is_empty():
+        return None
+    row = broken.row(0, named=True)
+    where = f"{row['broken']} of {row['tasks']} test tasks of seed {row['seed']}"
+    return f"{row['metric']} after {row['t']} inputs, in {where}"
+
+
 def _models(directory: RunDirectory, update: int | None) -> StoredModels:
     update = directory.newest_update() if update is None else update
     models = per_seed(load_weights(directory, update), directory.run)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recurrent_laplace.errors import check_choice
+from recurrent_laplace.files import read_text, storage_errors, write_text
 
 PROJECT = "recurrent-laplace"
 
@@ -54,7 +55,8 @@ class TensorBoardLogger(AbstractLogger):
         # TensorBoard reads files in the order of their names, and two starts may be within one second.
         earlier = sum(1 for _ in folder.glob("*.tfevents.*"))
         name = f"events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}.{earlier:06}.{os.getpid()}"
-        self._records = records.RecordWriter((folder / name).open("xb"))
+        self._file = folder / name
+        self._records = records.RecordWriter(self._file.open("xb"))
         self._started = False
         self._write(file_version="brain.Event:2")
 
@@ -67,7 +69,8 @@ class TensorBoardLogger(AbstractLogger):
         self._write(step=update, summary={"value": scalars})
 
     def close(self) -> None:
-        self._records.close()
+        with storage_errors("write", self._file):
+            self._records.close()
 
     def _config_text(self) -> dict[str, Any]:
         # The format of `tf.summary.text`; Markdown shows indented text verbatim.
@@ -81,8 +84,9 @@ class TensorBoardLogger(AbstractLogger):
 
     def _write(self, **fields: Any) -> None:
         event = self._events.Event(wall_time=time.time(), **fields)
-        self._records.write(event.SerializeToString())
-        self._records.flush()
+        with storage_errors("write", self._file):
+            self._records.write(event.SerializeToString())
+            self._records.flush()
 
 
 class WandbLogger(AbstractLogger):
@@ -97,10 +101,10 @@ class WandbLogger(AbstractLogger):
     def __init__(self, folder: Path, config: Mapping[str, Any]):
         wandb = importlib.import_module("wandb")
         id_file = folder / "wandb" / "id.txt"
-        stored = id_file.read_text().strip() if id_file.is_file() else ""
+        stored = read_text(id_file).strip() if id_file.is_file() else ""
         identity = os.environ.get("WANDB_RUN_ID") or stored or secrets.token_hex(4)
         id_file.parent.mkdir(parents=True, exist_ok=True)
-        id_file.write_text(identity + "\n")
+        write_text(id_file, identity + "\n")
         try:
             self._run = wandb.init(
                 dir=folder,

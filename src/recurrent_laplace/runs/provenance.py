@@ -1,8 +1,11 @@
 """Provenance of a run: versions, machine, commands, times."""
 
+import contextlib
 import importlib.metadata
+import json
 import os
 import platform
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +14,9 @@ from typing import Any
 
 import jax
 
+from recurrent_laplace.errors import shown
 from recurrent_laplace.files import DamagedError, read_json, write_json
+from recurrent_laplace.machine.devices import cores
 
 PACKAGES = ("recurrent-laplace", "jax", "jaxlib", "equinox", "optax", "numpy", "orbax-checkpoint", "polars")
 
@@ -23,10 +28,14 @@ FIELDS = {
     "processor": (str, NoneType),
     "python": (str, NoneType),
     "packages": (dict, NoneType),
-    "update_seconds": (int, float, NoneType),
-    "compile_seconds": (int, float, NoneType),
+    "commit": (str, NoneType),
+    "cores": (int, NoneType),
+    "available_cores": (int, NoneType),
 }
 """Types of the members of a session that are read back; any may be absent."""
+SECONDS = ("update_seconds", "compile_seconds")
+"""Measured times of a session, from 0 to `MOST_SECONDS`; any may be absent."""
+MOST_SECONDS = 1e9
 
 
 def describe_session(command: list[str] | None = None) -> dict[str, Any]:
@@ -38,10 +47,33 @@ def describe_session(command: list[str] | None = None) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "available_cores": len(cores()),
         "devices": [str(device) for device in jax.devices()],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": commit(),
     }
+
+
+def commit(package: str = PACKAGES[0]) -> str | None:
+    """Commit of the installed package, with `-dirty` if its files have changed since; None if unknown.
+
+    Known of installations from a repository (`pip install git+file:///path@COMMIT`), and of editable ones.
+    """
+    text = importlib.metadata.distribution(package).read_text("direct_url.json")
+    origin = json.loads(text) if text else {}
+    if "vcs_info" in origin:
+        return origin["vcs_info"]["commit_id"]
+    if not origin.get("dir_info", {}).get("editable"):
+        return None
+    # Without a tag or history the name is the commit itself.
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        )
+        return done.stdout.strip()
+    return None
 
 
 def describe_machine() -> str:
@@ -64,7 +96,12 @@ def read_sessions(path: Path) -> list[dict[str, Any]]:
     for session in sessions:
         for name, kinds in FIELDS.items():
             if not isinstance(session.get(name), kinds):
-                raise DamagedError(f"{path} is damaged: {name} of a session is {session[name]!r}.")
+                raise DamagedError(f"{path} is damaged: {name} of a session is {shown(session[name])}.")
+        for name in SECONDS:
+            seconds = session.get(name)
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if seconds is not None and not (is_number and 0 <= seconds <= MOST_SECONDS):
+                raise DamagedError(f"{path} is damaged: {name} of a session is {shown(seconds)}.")
         if not all(isinstance(word, str) for word in session.get("command") or []):
             raise DamagedError(f"{path} is damaged: command of a session must be a list of texts.")
     return sessions

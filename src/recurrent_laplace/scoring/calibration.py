@@ -199,12 +199,26 @@ def _check_case(case: Case) -> None:
         )
     check_shape("inputs", case.inputs, ("N", "T", posterior.memory.input_size or "D"))
     lead = case.inputs.shape[:2]
+    _check_finite("inputs must be finite", np.asarray(case.inputs))
     if posterior.query_size is not None:
         check_shape("queries", case.queries, (*lead, posterior.query_size))
+        queries = np.asarray(case.queries)
+        none = np.isnan(queries).all(axis=-1, keepdims=True)
+        _check_finite("queries must be finite, or NaN for none", np.where(none, 0, queries))
     elif case.queries is not None:
         raise ValueError(f"queries must be left out, since a {type(posterior).__name__} takes none.")
     if case.loss is None:
         check_shape("targets", case.targets, (*lead, "K"))
+        assert case.targets is not None
+        posterior.check_targets(case.targets)
+
+
+def _check_finite(requirement: str, values: np.ndarray) -> None:
+    """Raise `ValueError` for an array with axes of tasks and time that is not finite."""
+    broken = ~np.isfinite(values)
+    if broken.any():
+        task, step, _ = np.argwhere(broken)[0]
+        raise ValueError(f"{requirement}; got {values[broken][0]} in task {task} at step {step}.")
 
 
 def _to_search(name: str, value: float) -> float:

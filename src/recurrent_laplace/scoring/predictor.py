@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from recurrent_laplace.cells import Affine
 from recurrent_laplace.models.layers import MLP, Head, ResidualHead
-from recurrent_laplace.posterior import AbstractLikelihood, GaussianLikelihood, JointLikelihood, Predictor
+from recurrent_laplace.posterior import AbstractLikelihood, JointLikelihood, Predictor
 
 PENALTIES = tuple(10.0**power for power in range(-5, 5))
 """Ridge penalties per row, for standardised inputs; the largest leaves only the mean."""
@@ -129,7 +129,7 @@ def _deviances(predictor: Predictor, rows: Rows) -> list[Float[Array, ""]]:
     outputs, targets = joint.split(predictor(rows.z, rows.query)), joint.split(rows.target)
     deviances = []
     for part, own, target in zip(joint.parts, outputs, targets, strict=True):
-        if isinstance(part, GaussianLikelihood):
+        if part.is_gaussian:
             spread = jnp.std(target, axis=0)
             spread = jnp.where(spread > 0, spread, 1)
             own, target = own / spread, target / spread
@@ -144,12 +144,10 @@ def _with_noise(predictor: Predictor, rows: Rows) -> Predictor:
     outputs = joint.split(eqx.filter_jit(predictor)(rows.z, rows.query))
     parts = []
     for part, own, target in zip(joint.parts, outputs, joint.split(rows.target), strict=True):
-        if isinstance(part, GaussianLikelihood):
-            spread = jnp.std(target, axis=0)
-            least = LEAST_NOISE * jnp.where(spread > 0, spread, 1)
-            residual = jnp.sqrt(jnp.mean((own - target) ** 2, axis=0))
-            part = GaussianLikelihood(jnp.log(jnp.maximum(residual, least)))
-        parts.append(part)
+        spread = jnp.std(target, axis=0)
+        least = LEAST_NOISE * jnp.where(spread > 0, spread, 1)
+        residual = jnp.sqrt(jnp.mean((own - target) ** 2, axis=0))
+        parts.append(part.with_noise_stddev(jnp.maximum(residual, least)))
     return eqx.tree_at(lambda p: p.likelihood, predictor, JointLikelihood(joint.names, tuple(parts)))
 
 

@@ -18,7 +18,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import tomli_w
 
@@ -34,6 +34,9 @@ from recurrent_laplace.runs.estimate import estimate
 from recurrent_laplace.runs.toml import Tables, parse_toml
 from recurrent_laplace.sweeps.directory import SweepDirectory
 from recurrent_laplace.sweeps.plan import Job, read_plan
+
+Scale = Literal["smoke", "laptop", "night", "paper"]
+"""Scales that ship with the package, as `reproduce-SCALE.toml`."""
 
 FILE = "reproduction.toml"
 """Name of the file that describes a reproduction."""

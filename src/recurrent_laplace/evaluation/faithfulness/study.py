@@ -28,7 +28,6 @@ from recurrent_laplace.evaluation.shifts.scores import EPISODES_AT_ONCE
 from recurrent_laplace.learning.config import LearningConfig
 from recurrent_laplace.models import Agent, LaplaceConfig, with_posterior
 from recurrent_laplace.oracles import AbstractOracle, Replay, make_oracle, replay
-from recurrent_laplace.posterior import LaplacePosterior
 from recurrent_laplace.scoring.decoding import Kind, Split, fit_network, fit_ridge, split_tasks
 from recurrent_laplace.tasks import AbstractControlTask, AbstractTask, require_support
 from recurrent_laplace.tasks.experience import Experience
@@ -120,7 +119,9 @@ def faithfulness(
         means: dict[str, tuple[np.ndarray, dict[str, float]]] = {}
         for name, candidate in posteriors_of(model).items():
             progress(f"{network}: {name}")
-            if (which := _which_mean(candidate)) not in means:
+            # Posteriors on one network share its measures if their means are the features.
+            which = "features" if candidate.posterior.mean_is_features else name
+            if which not in means:
                 arrays = _means(candidate, played.experience)
                 mean, context = jax.tree.map(lambda array: np.asarray(array, float), arrays)
                 measures = _mean_measures(candidate, mean, context, played.experience, truth)
@@ -154,14 +155,6 @@ def check_comparable(task: AbstractTask) -> Callable[[Any, Any], Array]:
 @eqx.filter_jit
 def _replay_all(oracle: AbstractOracle, experience: Experience) -> Replay:
     return jax.vmap(lambda episode: replay(oracle, episode, read=oracle.read))(experience)
-
-
-def _which_mean(agent: Agent) -> str:
-    """Key of the mean: posteriors on one network share it, except for those that accumulate it."""
-    posterior = agent.posterior
-    if isinstance(posterior, LaplacePosterior) and posterior.accumulate == "mean_and_precision":
-        return f"accumulated, {posterior.covariance}"
-    return "features"
 
 
 @eqx.filter_jit

@@ -143,8 +143,10 @@ class SpreadComparison(AbstractComparison):
         self.seeds = min(len(first.values), len(second.values))
 
     def read(self, seeds: int) -> Reading:
-        deviations = [sample.array(seeds).mean(axis=1).std(ddof=1) for sample in (self.first, self.second)]
-        ratio = Spread(*map(float, deviations), seeds)
+        first, second = (
+            float(sample.array(seeds).mean(axis=1).std(ddof=1)) for sample in (self.first, self.second)
+        )
+        ratio = Spread(first, second, seeds)
         return self.region.test(ratio, _told(self.subject, ratio.interval(CONFIDENCE), "", "seeds"))
 
 

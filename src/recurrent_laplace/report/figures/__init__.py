@@ -73,11 +73,12 @@ FIGURES = (
     FigureEntry(
         number=3,
         name="training-return",
-        title="Return during training, 1 and 5 samples",
-        alt="Four panels of lines: average return against updates for bandit and gridworld, with one sample "
-        "in the loss in the upper row and five in the lower row.",
-        caption="Return of training tasks; higher is better. Upper row: one sample of the belief in the "
-        "loss; lower row: five. The RNN has no samples and is the same in both. "
+        title="Return during training, by samples in the loss",
+        alt="Panels of lines: average return against updates for bandit and gridworld, with a row for each "
+        "number of samples of the belief in the loss.",
+        caption="Return of training tasks; higher is better. A row for each number of samples of the belief "
+        "in the loss, one and five in the paper; 'mean' is the mean of the belief, as released. The RNN has "
+        "no samples and is the same in all rows. "
         f"{BANDITS}, or {GRIDS}; its level is the mean over tasks sampled as in training.",
         draw=figure_03,
     ),

@@ -49,7 +49,7 @@ def figure_05(frames: Frames) -> Drawing:
         fit_y(panels, METRICS[METRIC].scale)
         for axes in panels:
             if axes.lines:
-                axes.legend(loc="upper right", fontsize=6.5, framealpha=0.85, edgecolor="none")
+                axes.legend(loc="best", fontsize=6.5, framealpha=0.85, edgecolor="none")
     return figure
 
 
@@ -66,15 +66,12 @@ def comparable(runs: pl.DataFrame, column: str) -> pl.DataFrame:
 def _draw(axes: Axes, frames: Frames, column: str) -> None:
     bayesian = select(frames.runs, task="regression", origin="scratch").filter(pl.col("method") != "rnn")
     runs = comparable(bayesian.drop_nulls(column), column)  # Registered methods may lack the option.
+    if runs.is_empty():
+        show_empty(axes, "no runs differ in this option alone")
+        return
     rnn = main_runs(frames, "regression", "scratch", RNN)
     if not rnn.is_empty():
         _line(axes, frames, rnn, "RNN", COLOURS["rnn"])
-    if runs.is_empty():
-        if rnn.is_empty():
-            show_empty(axes)
-        else:
-            axes.plot([], [], " ", label="missing: runs that differ in this alone")
-        return
     values = _ordered(runs[column].unique().to_list())
     shades = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(values)))
     for value, shade in zip(values, shades, strict=True):

@@ -2,12 +2,13 @@
 
 import polars as pl
 
-from recurrent_laplace.report.frames import Frames
+from recurrent_laplace.report.frames import Frames, select
 from recurrent_laplace.report.methods import BAYESIAN, ORIGINS, Variant, without_summed_means
 from recurrent_laplace.report.panels import Drawing, Panel, draw_grid
 from recurrent_laplace.report.selection import all_runs, bandit_of
 
 SAMPLES = (1, 5)
+"""Samples in the loss in the paper's figure 3."""
 
 
 def figure_02(frames: Frames) -> Drawing:
@@ -16,15 +17,22 @@ def figure_02(frames: Frames) -> Drawing:
 
 
 def figure_03(frames: Frames) -> Drawing:
-    """Draw the training return, with one and with five samples in the loss."""
+    """Draw the training return, with a row per number of samples in the loss."""
     panels = [
         [
             Panel(metric="return", task=task, x="update", samples=samples)
             for task in (bandit_of(frames), "gridworld")
         ]
-        for samples in SAMPLES
+        for samples in sample_counts(frames)
     ]
     return draw_grid(frames, panels, share="column", title=_task_and_samples)
+
+
+def sample_counts(frames: Frames) -> tuple[int, ...]:
+    """Numbers of samples in the loss of Bayesian control runs from scratch; the paper's without any run."""
+    runs = select(frames.runs, task=(bandit_of(frames), "gridworld"), origin="scratch")
+    found = runs.filter(pl.col("method") != "rnn")["samples"].unique().sort()
+    return tuple(found) or SAMPLES
 
 
 def figure_10(frames: Frames) -> Drawing:
@@ -68,7 +76,8 @@ def _beliefs(frames: Frames, variants: tuple[Variant, ...]) -> Drawing:
 
 
 def _task_and_samples(panel: Panel) -> str:
-    return f"{panel.task.replace('_', ' ')}, {panel.samples} sample{'' if panel.samples == 1 else 's'}, "
+    words = f"{panel.samples} sample{'' if panel.samples == 1 else 's'}" if panel.samples else "mean"
+    return f"{panel.task.replace('_', ' ')}, {words}, "
 
 
 def _all_or_half(panel: Panel) -> str:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from recurrent_laplace.report.frames import Frames
-from recurrent_laplace.report.methods import BAYESIAN, RNN, VARIANTS, Variant, join_labels
+from recurrent_laplace.report.methods import BAYESIAN, RNN, VARIANTS, Variant
 from recurrent_laplace.report.panels import (
     METRICS,
     Drawing,
@@ -90,7 +90,7 @@ def _draw(axes: Axes, frames: Frames, metric: str, task: str, snapshot: float) -
     mark(axes, begin)
     axes.set_xlim(low, high)
     axes.set_title(f"fine-tuned {SNAPSHOTS[snapshot]}, {count_words(units, 'seed')}")
-    show_missing(axes, join_labels(missing), width=66)
+    show_missing(axes, missing)
 
 
 def _draw_level(axes: Axes, frames: Frames, metric: str, task: str, variant: Variant) -> None:

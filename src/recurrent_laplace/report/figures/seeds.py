@@ -9,7 +9,7 @@ from recurrent_laplace.evaluation.references import EXACT
 from recurrent_laplace.evaluation.statistics import Interval, iqm_interval
 from recurrent_laplace.report.claims.columns import RELEASED, WRITTEN, Column
 from recurrent_laplace.report.frames import Frames
-from recurrent_laplace.report.methods import VARIANTS, Variant, join_labels
+from recurrent_laplace.report.methods import VARIANTS, Variant
 from recurrent_laplace.report.oracles import exact_tests
 from recurrent_laplace.report.panels import (
     EXACT_STYLE,
@@ -78,7 +78,7 @@ def _draw(axes: Axes, frames: Frames, task: str, metric: str) -> None:
     # On regression, exact Bayes is far beyond the methods.
     if metric != "cross_entropy" and not exact.is_empty():
         axes.axvline(exact["value"][-1], **EXACT_STYLE)
-    show_missing(axes, join_labels(missing))
+    show_missing(axes, missing)
 
 
 def _plot(

@@ -21,7 +21,7 @@ KEYS = ("method", "covariance", "window", "samples")
 def figure_15(frames: Frames) -> Drawing:
     """Draw the time per update of every variant, relative to the RNN's on the same task."""
     tables = {task: times(frames, task) for task in ("regression", bandit_of(frames), "gridworld")}
-    rows = _rows(pl.concat(tables.values()))
+    rows = ordered_rows(pl.concat(tables.values()))
     with matplotlib.rc_context(STYLE):
         figure = Drawing(figsize=(9.7, 1.5 + 0.2 * len(rows)), layout="constrained")
         panels = figure.subplots(1, len(tables), sharey=True)
@@ -29,11 +29,12 @@ def figure_15(frames: Frames) -> Drawing:
             finish_axes(axes, "", "time per update, RNN = 1")
             axes.set_title(task.replace("_", " "))
             _draw(axes, table, rows)
-        panels[0].set_yticks(range(len(rows)), [_label(row) for row in rows], fontsize=7)
+        panels[0].set_yticks(range(len(rows)), [row_label(row) for row in rows], fontsize=7)
         panels[0].set_ylim(len(rows) - 0.4, -0.6)
         absent = [variant for variant in VARIANTS if variant not in {Variant(*row[:2]) for row in rows}]
         if absent:
-            figure.supxlabel(f"missing on every task: {join_labels(absent)}", fontsize=7, color="0.4")
+            for axes in panels:
+                figure.record_missing(axes, join_labels(absent))
     return figure
 
 
@@ -53,7 +54,7 @@ def times(frames: Frames, task: str) -> pl.DataFrame:
     return runs.with_columns((pl.col("seconds") / pl.lit(rnn, pl.Float64)).alias("ratio"))
 
 
-def _rows(table: pl.DataFrame) -> list[Key]:
+def ordered_rows(table: pl.DataFrame) -> list[Key]:
     """Variants of all tasks, in the order of the other figures."""
     order = {variant: place for place, variant in enumerate(VARIANTS)}
     return sorted(
@@ -80,7 +81,7 @@ def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
         )
         if own.is_empty():
             axes.annotate(
-                "missing",
+                "no runs",
                 (1, place),
                 fontsize=6.5,
                 color="0.4",
@@ -91,7 +92,9 @@ def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
             continue
         ratios, mean = own["ratio"].to_numpy(), float(own["ratio"].to_numpy().mean())
         axes.hlines(place, 1, mean, color=variant.colour, linestyle=variant.style, linewidth=1.2)
-        axes.plot(ratios, [place] * len(ratios), "o", color=variant.colour, markersize=4, label=_label(row))
+        axes.plot(
+            ratios, [place] * len(ratios), "o", color=variant.colour, markersize=4, label=row_label(row)
+        )
         seconds = float(own["seconds"].to_numpy().mean())
         axes.annotate(
             f"{mean:.2g}x, {_format(seconds)}",
@@ -112,13 +115,14 @@ def _draw(axes: Axes, table: pl.DataFrame, rows: list[Key]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _label(row: Key) -> str:
+def row_label(row: Key) -> str:
+    """Description of a row: method, covariance, window and samples."""
     method, covariance, window, samples = row
     words = [Variant(method, covariance).label]
     if method not in ("rnn", "vrnn") and window is not None:
         words.append(f"window {window}")
     if samples != 1:
-        words.append(f"{samples} samples")
+        words.append(f"{samples} samples" if samples else "mean of the belief")
     return ", ".join(words)
 
 
