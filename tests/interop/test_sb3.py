@@ -244,7 +244,7 @@ def test_a_belief_that_predicts_the_observations_of_the_environment(action_space
     recording = rl.Recording.of(episode)
     np.testing.assert_allclose(recording.observations.shape, (10, 6))
     np.testing.assert_allclose(recording.final_observation.shape, (6,))
-    (forecasts,) = forecast_episodes(fit.posterior, [recording])
+    (forecasts,) = forecast_episodes(fit.posterior, fit.posterior.likelihood, [recording])
     assert np.isfinite(forecasts.target).all()
     forecast = predicting.predict(recording.actions[-1])
     np.testing.assert_allclose(forecast.mean["observation"], forecasts.mean[-1], rtol=1e-4, atol=1e-5)

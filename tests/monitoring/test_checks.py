@@ -159,7 +159,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"posterior must be an .* to predict, .*; got a LaplaceP"):
         rl.Monitor(laplace).step(INPUTS[0, 0], target=np.zeros(2))
     with pytest.raises(ValueError, match="targets must have a query and a target that are both known"):
-        rl.diagnose(posterior, INPUTS, queries=QUERIES, targets=np.full((N, T, 2), np.nan))
+        rl.diagnose(posterior, INPUTS, queries=np.full((N, T, 1), np.nan), targets=np.ones((N, T, 2)))
 
 
 def with_bounded_query(noise=0.5):

@@ -234,6 +234,10 @@ def test_a_posterior_from_outside_predicts_in_a_monitor():
     _, belief = own.update(own.init(), jnp.asarray(x), query=jnp.full(1, jnp.nan))
     assert_close(forecast.mean["target"], 2 * belief.mean[:1])
     assert_close(forecast.stddev["target"] ** 2, 1 + 4 * belief.variance()[:1])
+    surprises = [monitor.step(x, query=np.ones(1), target=np.array([y])) for y in (0.5, np.nan, np.inf)]
+    assert [bool(each.finite) for each in surprises] == [True, True, False]
+    assert surprises[0].surprise != 0
+    assert surprises[1].surprise == 0
     with pytest.raises(ValueError, match=r"a LaplacePosterior predicts no targets: use an rl.LikelihoodPost"):
         own.inner.predict(belief, jnp.ones(1))
 
@@ -317,6 +321,12 @@ NAN = np.where(np.arange(T) == 3, np.nan, 1.0)
             {},
             "episode 1 has NaN or infinity in its final_obs",
         ),
+        (
+            broken(1, final_observation=np.full(D, 1e30)),
+            {},
+            r"episode 1 has a number beyond 1e\+18 in its final_observation",
+        ),
+        (recordings(count=8), {"actions": 10**9}, "actions must be at most 4096, .* one-hot; got 1000000000"),
         (recordings(count=8), {"actions": 1}, "actions must be a whole number of at least 2; got 1"),
         (recordings(count=8, discrete=False), {"actions": 2}, "actions must be left out, since those of"),
         (recordings(count=8), {"targets": []}, "targets must name at least one"),

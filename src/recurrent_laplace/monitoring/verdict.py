@@ -72,8 +72,8 @@ class Explained:
         if self.miscalibration is None:
             return f"{text}; its {LEVEL:.0%} intervals cover {self.coverage:.0%}."
         return (
-            f"{text}, but its {LEVEL:.0%} intervals are {self.miscalibration} (they cover {self.coverage:.0%}): "
-            "fit on more episodes."
+            f"{text}, but its {LEVEL:.0%} intervals are {self.miscalibration} "
+            f"(they cover {self.coverage:.0%}): fit on more episodes."
         )
 
     def _reason(self, name: str) -> str:
