@@ -33,7 +33,7 @@ def cartpole(steps: int = 150) -> gymnasium.Env:
 
 
 def train(folder: Path) -> rl.interop.sb3.SB3Agent:
-    """A minute of Stable-Baselines3. One LSTM for actor and critic: its belief has readings of both."""
+    """One LSTM for actor and critic, trained for a minute: its belief has readings of both."""
     envs = VecNormalize(DummyVecEnv([cartpole] * 8), norm_reward=False)  # values in units of rewards
     options = {"n_steps": 64, "batch_size": 256, "n_epochs": 5, "gamma": DISCOUNT, "seed": 0}
     small = {"lstm_hidden_size": 32, "net_arch": [32], "shared_lstm": True, "enable_critic_lstm": False}
@@ -52,8 +52,7 @@ def listen(agent: rl.interop.sb3.SB3Agent, alarm: rl.ShiftAlarm, change: dict, s
         if t == CHANGED:
             vars(env.unwrapped).update(change)
         step = agent.step(observation, episode_start=t == 0)
-        if alarm.step(step.reading, reward=reward).alarm:
-            rang = min(rang, t)
+        rang = min(rang, t if alarm.step(step.reading, reward=reward).alarm else np.inf)
         observation, reward, terminated, truncated, _ = env.step(int(agent.act(step, deterministic=True)))
         t, over = t + 1, terminated or truncated
     return rang, t
@@ -65,6 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         agent = train(Path(folder))
     clean = rl.interop.play.play_gymnasium(agent, cartpole(STEPS), episodes=CLEAN, greedy=True)
+    print(rl.fit_predictor(agent.posterior, clean, actions=2))  # what the belief is worth
     alarm = rl.ShiftAlarm.fit(clean, false_alarm_rate=0.05, discount=DISCOUNT)
     print(f"alarms: {alarm.fitted.checked_false_alarms} in {alarm.fitted.checked_episodes} held-out episodes")
     print(f"{TESTS} episodes, changed at step {CHANGED}  early alarms  alarms  median delay  steps")

@@ -1,8 +1,8 @@
 """The uncertainty of an agent of Stable-Baselines3.
 
 A RecurrentPPO learns CartPole without velocities in its observations. Its zip is then read, without executing
-anything in it, and Laplace posteriors are added to the LSTMs of actor and critic. In the middle of an
-episode the cart is pushed.
+anything in it, and posteriors are added to the LSTMs of actor and critic. That of the actor learns to predict
+the next observation from recorded episodes. In the middle of an episode the cart is pushed.
 
     pip install 'recurrent-laplace[torch,sb3]'
 """
@@ -18,24 +18,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import recurrent_laplace as rl
 
-PUSHED = 30
-
-
-class HiddenVelocities(gymnasium.ObservationWrapper):
-    """Position and angle only."""
-
-    def __init__(self, env: gymnasium.Env):
-        super().__init__(env)
-        self.observation_space = gymnasium.spaces.Box(-10, 10, (2,))
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Leave the velocities out."""
-        return observation[[0, 2]].astype(np.float32)
+PUSHED, EPISODES = 30, 32
 
 
 def cartpole() -> gymnasium.Env:
-    """The environment, one of its kind."""
-    return HiddenVelocities(gymnasium.make("CartPole-v1"))
+    """Position and angle are seen, velocities are not."""
+    env, seen = gymnasium.make("CartPole-v1"), gymnasium.spaces.Box(-10, 10, (2,), np.float32)
+    return gymnasium.wrappers.TransformObservation(env, lambda x: x[[0, 2]], seen)
 
 
 def train(folder: Path) -> None:
@@ -57,21 +46,26 @@ def main() -> None:
         train(folder)
         files = {"path": folder / "model.zip", "vec_normalize": folder / "vecnormalize.pkl"}
         actor, critic = (rl.interop.sb3.load(network=network, **files) for network in ("actor", "critic"))
+    episodes = rl.interop.play.play_gymnasium(actor, cartpole(), episodes=EPISODES)
+    fit = rl.fit_predictor(actor.posterior, episodes, actions=actor.actions)
+    print(fit)  # what the belief is worth
+    actor = actor.with_posterior(fit.posterior)
     env = rl.interop.gymnasium.Uncertainty(cartpole(), actor)  # readings of the actor come in `info`
     observation, info = env.reset(seed=3)
     over, t = False, 0
-    print("  t   entropy  policy moved   value ± stddev")
+    print("  t  surprise  policy moved   value ± stddev  forecast of position and angle")
     while not over and t < 60:
         value = critic.step(observation, episode_start=t == 0)
         belief = info["belief"]
+        action = int(actor.act(env.latest, deterministic=True))
         if t in (0, 1, 2, 5, 10, 20, 29, 30, 31, 32, 33, 35, 40, 50):
             print(
-                f"{t:3} {belief['entropy']:9.2f} {belief['policy_moved']:13.4f}"
-                f" {value.value:7.1f} ± {value.reading.value_stddev:.2f}"
+                f"{t:3} {belief['surprise']:9.1f} {belief['policy_moved']:13.4f}"
+                f" {value.value:7.1f} ± {value.reading.value_stddev:.2f}  {actor.predict(action)}"
             )
         if t == PUSHED - 1:
             env.unwrapped.state[1] += 1.0  # a push
-        observation, _, terminated, truncated, info = env.step(int(actor.act(env.latest, deterministic=True)))
+        observation, _, terminated, truncated, info = env.step(action)
         over, t = terminated or truncated, t + 1
 
 

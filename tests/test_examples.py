@@ -66,6 +66,8 @@ def test_runs(name, tmp_path):
             assert second[0] > first[-1], "a reset forgets"
             for episode in (first, second):
                 assert sorted([prior, *episode], reverse=True) == [prior, *episode]
+        case "sb3_alarm" | "sb3_uncertainty":
+            assert "Predicts the next observation " in out, "the belief is informative"
         case "posthoc":
             rows = [line.split() for line in out.splitlines() if re.match(r" +\d+ ", line)]
             entropies = [float(row[1]) for row in rows]

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from recurrent_laplace.monitoring import Recording as Recording
     from recurrent_laplace.monitoring import ShiftAlarm as ShiftAlarm
     from recurrent_laplace.monitoring import diagnose as diagnose
+    from recurrent_laplace.monitoring import diagnose_episodes as diagnose_episodes
     from recurrent_laplace.monitoring import export as export
     from recurrent_laplace.monitoring import fit_predictor as fit_predictor
     from recurrent_laplace.monitoring import load as load
@@ -132,7 +133,8 @@ _NAMES = {
     "register_objective",
     "scoring": "Calibration calibrate",
     "evaluation": "EvaluationConfig evaluate",
-    "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose export "
+    "monitoring": "Diagnosis Forecast Monitor PredictorFit Reading Recording ShiftAlarm diagnose "
+    "diagnose_episodes export "
     "fit_predictor load register_serializable save",
 }
 _RENAMED = {"Alphabet": "Vocabulary"}

@@ -331,14 +331,34 @@ def test_invalid_options_of_tasks(args, words, command, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_monitor_writes_a_page_of_a_run(command, grid, tmp_path):
-    done = command("monitor", "--run", grid, "--episodes", 3, "--steps", 6, "--out", tmp_path / "m.html")
+    few = ("--run", grid, "--episodes", 3, "--steps", 6, "--out", tmp_path / "m.html")
+    done = command("monitor", *few, "--fit-episodes", 8)
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1] == str(tmp_path / "m.html")
     page = (tmp_path / "m.html").read_text()
-    assert page.count("<figure") == 4
-    for words in ("value stddev", "policy moved", "Is it informative?", "LaplacePosterior"):
+    assert page.count("<figure") == 7
+    for words in (
+        "value stddev",
+        "policy moved",
+        "What is the belief worth?",
+        "LikelihoodPosterior",
+        "surprise",
+    ):
         assert words in page
     assert "means over steps" in done.out
+    # The verdict is the same sentence in the terminal and on the page.
+    said = " ".join(done.out.split())
+    assert said.startswith("The belief is ")
+    assert "the next reward" in said
+    done = command("monitor", *few, "--no-forecast")
+    assert done.code == 0, done.err
+    page = (tmp_path / "m.html").read_text()
+    assert page.count("<figure") == 4
+    for words in ("Is it informative?", "LaplacePosterior"):
+        assert words in page
+    # A posterior that was chosen is monitored as it is.
+    assert command("monitor", *few, "--posterior", "laplace").code == 0
+    assert "LaplacePosterior" in (tmp_path / "m.html").read_text()
 
 
 def test_invalid_options_of_monitor(command, grid, tmp_path):
@@ -346,6 +366,9 @@ def test_invalid_options_of_monitor(command, grid, tmp_path):
     command("monitor", "--run", grid, "--sb3", "x.zip").refused("one agent must be named")
     command("monitor", "--sb3", tmp_path / "x.zip").refused("--env must name the environment")
     command("monitor", "--run", grid, "--episodes", 0).refused("episodes must be a whole number")
+    command("monitor", "--run", grid, "--fit-episodes", 3).refused(
+        "fit_episodes must be a whole number of at"
+    )
     command("monitor", "--run", grid, "--out", tmp_path).refused("the page cannot be written")
     command("monitor", "--run", tmp_path / "none").refused("none")
 

@@ -28,7 +28,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: 
 import recurrent_laplace as rl  # noqa: E402
 from recurrent_laplace.interop import sb3  # noqa: E402
 from recurrent_laplace.interop.gymnasium import Uncertainty  # noqa: E402
+from recurrent_laplace.interop.play import play_gymnasium  # noqa: E402
 from recurrent_laplace.interop.sb3_files import read_model  # noqa: E402
+from recurrent_laplace.monitoring.forecast import forecast_episodes  # noqa: E402
 
 pytestmark = pytest.mark.interop
 torch.set_num_threads(1)
@@ -218,6 +220,75 @@ def test_another_posterior(tmp_path):
     assert (plain.covariance, plain.accumulate, plain.window) == ("diagonal", "precision", 1)
     with pytest.raises(ValueError, match=r"observation must have shape \(2, 3\); got \(3,\)"):
         agent.step(np.ones(3), True)
+
+
+def fitted(agent, env, **options):
+    """The agent with a belief that predicts, and the fit."""
+    episodes = play_gymnasium(agent, env, episodes=8)
+    fit = rl.fit_predictor(agent.posterior, episodes, actions=agent.actions, hidden_sizes=(), **options)
+    return agent.with_posterior(fit.posterior), fit
+
+
+@pytest.mark.parametrize("action_space", [TWO, FORCES], ids=["discrete", "continuous"])
+def test_a_belief_that_predicts_the_observations_of_the_environment(action_space, tmp_path):
+    agent = sb3.load(save(make(action_space=action_space), tmp_path))
+    env = Noise(FLAT, action_space)
+    predicting, fit = fitted(agent, env)
+    assert list(fit.explained) == ["observation"]
+    assert "The reward is 1 at every step" in str(fit)
+    (episode,) = play_gymnasium(predicting, env, episodes=1)
+    surprise = episode.steps["surprise"].to_numpy()
+    assert surprise[0] == 0
+    assert np.all(surprise[1:] != 0)
+    # The same as the forecasts of the recorded episode.
+    recording = rl.Recording.of(episode)
+    np.testing.assert_allclose(recording.observations.shape, (10, 6))
+    np.testing.assert_allclose(recording.final_observation.shape, (6,))
+    (forecasts,) = forecast_episodes(fit.posterior, fit.posterior.likelihood, [recording])
+    assert np.isfinite(forecasts.target).all()
+    forecast = predicting.predict(recording.actions[-1])
+    np.testing.assert_allclose(forecast.mean["observation"], forecasts.mean[-1], rtol=1e-4, atol=1e-5)
+    assert str(forecast).startswith("next observation ")
+    # Through the wrapper, which knows the actions and the rewards.
+    wrapped = Uncertainty(Noise(FLAT, action_space), predicting)
+    wrapped.reset(seed=0)
+    *_, info = wrapped.step(action_space.sample())
+    assert info["belief"]["surprise"] != 0
+    with pytest.raises(
+        ValueError, match=r"action must be the one that led to this observation, .*; got None"
+    ):
+        predicting.step(FLAT.sample(), False)
+
+
+def test_the_wrapper_fits_on_its_first_episodes(tmp_path, caplog):
+    agent = sb3.load(save(make(), tmp_path))
+    env = Uncertainty(Noise(FLAT, TWO), agent, fit_episodes=8)
+    with caplog.at_level("INFO", logger="recurrent_laplace"):
+        for episode in range(9):
+            _, info = env.reset(seed=episode)
+            assert (env.fit is not None) == (episode == 8)
+            over = False
+            while not over:
+                _, _, over, _, info = env.step(int(agent.act(env.latest, deterministic=True)))
+    assert info["belief"]["surprise"] != 0
+    assert str(env.fit) in caplog.text
+    assert str(env.source.predict(0)).startswith("next observation ")
+    with pytest.raises(ValueError, match="fit_episodes must be a whole number of at least 8; got 3"):
+        Uncertainty(Noise(FLAT, TWO), agent, fit_episodes=3)
+    with pytest.raises(ValueError, match="fit_episodes is for an SB3Agent"):
+        Uncertainty(Noise(FLAT, TWO), agent.monitor, fit_episodes=8)
+
+
+def test_a_belief_of_another_agent_is_refused(tmp_path):
+    agent, other = (sb3.from_model(make(seed=seed)) for seed in (0, 1))
+    with pytest.raises(
+        ValueError, match=r"predict needs the posterior of rl.fit_predictor .*; this agent has a Lap"
+    ):
+        agent.predict(0)
+    with pytest.raises(
+        ValueError, match="posterior must be over the LSTM of this agent; it is over another one"
+    ):
+        agent.with_posterior(other.posterior)
 
 
 class Doubled(FlattenExtractor):

@@ -46,7 +46,9 @@ def test_own_predictions_are_calibrated_and_those_of_a_smaller_noise_are_not():
     assert reward.pit_distance < 1.95 / np.sqrt(count)
     # The variance is proportional to the squared query, and known.
     assert reward.gain > 0.1
-    assert np.isnan(sign.coverage)
+    assert np.isnan([sign.coverage, sign.pit_distance]).all()
+    # The mean Brier score of chances p is the mean of p (1 - p), that of the best constant c (1 - c).
+    assert 0 < sign.crps < 1
     assert "90% intervals cover" in str(found)
     narrow = rl.diagnose(posterior_of(0.05), INPUTS, queries=QUERIES, targets=targets).predictions["reward"]
     assert narrow.coverage < reward.coverage
@@ -65,6 +67,59 @@ def test_order_test_is_exact_without_memory_in_the_cell():
     found = rl.diagnose(conjugate, INPUTS, exchangeable=True)
     assert found.order < 1e-20
     assert "Shuffling the inputs moves the mean by 0%" in str(found)
+
+
+def test_predictions_decide_what_is_informative():
+    """The baseline is the same head without the belief."""
+    posterior = posterior_of(0.05, prior_stddev=0.05)
+    options = {"queries": QUERIES, "targets": targets_of(posterior)}
+    blind = rl.diagnose(posterior, INPUTS, baseline=posterior.predictor, **options)
+    assert blind.informative
+    assert blind.words[0].startswith("Predicts the next reward ")
+    assert "judge the uncertainty by the intervals" in str(blind)
+    reward = blind.explained["reward"]
+    target = options["targets"][:, 1:, 0]
+    assert reward.observation == pytest.approx(np.mean(target**2) / target.var(), rel=1e-6)
+    features = jax.vmap(lambda x: MEMORY.unroll(x).features)(INPUTS)
+    mean = jnp.sum(features, axis=-1)[:, :-1] * QUERIES[:, 1:, 0]
+    assert reward.full == pytest.approx(np.mean((target - np.asarray(mean)) ** 2) / target.var(), rel=1e-6)
+
+
+def test_martingale_test_of_a_belief_that_never_moves():
+    memory = rl.Memory(MEMORY.cell, readout=rl.Affine(jnp.zeros((F, 6)), jnp.ones(F)))
+    head = lambda z, x: jnp.sum(z, keepdims=True) * x[0]
+    predictor = rl.Predictor(head, rl.GaussianLikelihood(jnp.zeros(1)), context_size=1)
+    posterior = rl.LikelihoodPosterior(memory, predictor)
+    found = rl.diagnose(posterior, INPUTS[:4], queries=QUERIES[:4], exchangeable=True)
+    # Means stand still while variances fall.
+    assert found.martingale.drift == 0
+    assert 0 <= found.martingale.movement < 1e-3
+    assert "Predictions of fixed queries drift by 0.0 standard errors" in str(found)
+    assert rl.diagnose(rl.LaplacePosterior(MEMORY), INPUTS[:4], exchangeable=True).martingale is None
+
+
+@pytest.mark.parametrize("streams", [None, 2])
+def test_surprise_is_the_excess_of_the_negative_log_likelihood(streams):
+    posterior = posterior_of(0.5)
+    targets = jnp.asarray(targets_of(posterior))
+    monitor = rl.Monitor(posterior, streams=streams)
+    expand = (lambda x: x) if streams is None else (lambda x: jnp.stack([x, x]))
+    read = []
+    for t in range(4):
+        options = {"query": expand(QUERIES[0, t]), "target": expand(targets[0, t])}
+        reading = monitor.step(expand(INPUTS[0, t]), **options)
+        assert np.all(reading.finite)
+        read.append(np.ravel(reading.surprise)[-1])
+    beliefs = posterior.unroll(INPUTS[0, :4], queries=QUERIES[0, :4])
+    predictive = posterior.predict(beliefs[:-1], QUERIES[0, 1:4])
+    expected = -predictive.log_prob(targets[0, 1:4]) - predictive.likelihood.entropy(predictive.outputs)[0]
+    np.testing.assert_allclose(read, [0, *expected], rtol=1e-9, atol=1e-12)
+    assert "surprise" in reading.scalars()
+    # Zero on average if the predictions are right.
+    beliefs = jax.vmap(lambda x, q: posterior.unroll(x, queries=q))(INPUTS, QUERIES)
+    predictive = posterior.predict(beliefs[:, :-1], QUERIES[:, 1:])
+    excess = -predictive.log_prob(targets[:, 1:]) - predictive.likelihood.entropy(predictive.outputs)[0]
+    assert abs(np.mean(excess)) < 5 * np.std(excess) / np.sqrt(excess.size)
 
 
 @pytest.mark.parametrize("streams", [None, 2])
@@ -95,8 +150,16 @@ def test_bad_input():
         rl.diagnose(posterior, INPUTS, queries=QUERIES, targets=QUERIES)
     with pytest.raises(ValueError, match=r"query must have shape \(1,\); got \(2,\)"):
         rl.Monitor(posterior).predict(jnp.ones(2))
+    monitor = rl.Monitor(posterior)
+    monitor.step(INPUTS[0, 0])  # the first input answers no query
     with pytest.raises(ValueError, match="query must be given to a LikelihoodPosterior"):
-        rl.Monitor(posterior).step(INPUTS[0, 0])
+        monitor.step(INPUTS[0, 1])
+    with pytest.raises(ValueError, match=r"target must have shape \(2,\); got \(3,\)"):
+        monitor.step(INPUTS[0, 1], query=QUERIES[0, 1], target=np.zeros(3))
+    with pytest.raises(ValueError, match=r"posterior must be an .* to predict, .*; got a LaplaceP"):
+        rl.Monitor(laplace).step(INPUTS[0, 0], target=np.zeros(2))
+    with pytest.raises(ValueError, match="targets must have a query and a target that are both known"):
+        rl.diagnose(posterior, INPUTS, queries=np.full((N, T, 1), np.nan), targets=np.ones((N, T, 2)))
 
 
 def with_bounded_query(noise=0.5):

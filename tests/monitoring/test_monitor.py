@@ -121,12 +121,13 @@ def test_kl_of_continuous_policies():
     assert_close(policy_kl(first, second), as_beliefs[0].kl(as_beliefs[1]))
 
 
-@pytest.mark.parametrize("name", ["dense", "window"])
+@pytest.mark.parametrize("name", ["dense", "window", "likelihood", "likelihood-accumulated"])
 def test_memory_does_not_grow(name):
-    monitor = rl.Monitor(posteriors()[name])
+    posterior = posteriors()[name]
+    monitor = rl.Monitor(posterior)
     before = monitor.nbytes
     for t in range(T):
-        monitor.step(INPUTS[t, 0])
+        monitor.step(INPUTS[t, 0], query=QUERIES[t, 0] if posterior.query_size else None)
     assert monitor.nbytes == before
 
 

@@ -55,6 +55,7 @@ def test_a_linear_reward_is_found(fitted):
     np.testing.assert_allclose(1 - reward.beyond_constant, NOISE**2 / spread, rtol=0.6)
     assert 0.99 < reward.beyond_observation < reward.beyond_constant
     assert 0.8 < reward.coverage <= 1
+    assert fitted.informative
     assert str(fitted).startswith("Predicts the next reward 100%")
     assert "its 90% intervals cover" in str(fitted)
 
@@ -75,8 +76,80 @@ def test_queries_are_the_previous_observation_and_action(fitted):
 
 def test_an_action_that_was_never_taken_has_no_prediction(fitted):
     recording = rl.Recording(np.zeros((T, D)), np.full(T, ACTIONS), np.zeros(T))
-    with pytest.raises(ValueError, match=r"actions must be below 2, as in the episodes .*; got 2"):
+    with pytest.raises(ValueError, match=r"actions must be from 0 to 1, as in the episodes .*; got 2"):
         fitted.queries(recording)
+
+
+def test_scores_are_those_of_the_beliefs_on_the_test_episodes(fitted):
+    posterior, test = fitted.posterior, recordings()[-6:]
+    assert posterior.scales != rl.LikelihoodPosterior(MEMORY, fitted.predictor).scales
+    inside = []
+    for each in test:
+        beliefs = posterior.unroll(jnp.asarray(each.inputs), queries=fitted.queries(each))
+        # The last action too, whose reward is known.
+        predictive = posterior.predict(beliefs, jnp.asarray(fitted.query(each.observations, each.actions)))
+        error = np.abs(each.rewards - predictive.mean()[:, 0])
+        inside.append(error <= 1.6448536269514722 * predictive.stddev()[:, 0])
+    assert fitted.scores["reward"].coverage == pytest.approx(np.mean(inside))
+    assert fitted.explained["reward"].coverage == pytest.approx(np.mean(inside))
+    assert fitted.scores["reward"].crps < 0.05
+
+
+def test_what_was_seen_online_is_that_of_the_recording(fitted):
+    episode = recordings()[0]
+    asked = fitted.query(episode.observations[2], episode.actions[2])
+    assert_close(asked, fitted.queries(episode)[3])
+    target = fitted.target(episode.rewards[2], episode.observations[3])
+    assert_close(target, fitted.targets(episode)[3])
+    with pytest.raises(
+        ValueError, match=r"observations must have 3 entries, .*; got shape \(5,\): use the env"
+    ):
+        fitted.query(np.zeros(5), 0)
+    with pytest.raises(ValueError, match="observations must have 3 entries"):
+        fitted.queries(rl.Recording(np.zeros((T, 5)), np.zeros(T, int), np.zeros(T)))
+
+
+def sparse(final):
+    """A reward that comes with the last action alone, if the first input was positive."""
+    random = np.random.default_rng(3)
+    made = []
+    for _ in range(32):
+        inputs = random.normal(size=(3, D))
+        z = np.asarray(MEMORY.unroll(jnp.asarray(inputs)).features)
+        rewards = np.array([0, 0, z[-1] @ WEIGHT])
+        last = random.normal(size=D) if final else None
+        made.append(rl.Recording(inputs, np.zeros(3, int), rewards, final_observation=last))
+    return made
+
+
+@pytest.mark.parametrize("targets", [["reward"], None])
+def test_a_reward_at_the_end_is_seen(targets):
+    """Alone, or beside observations, of which the last must be known."""
+    fit = rl.fit_predictor(POINT, sparse(final=targets is None), targets=targets, hidden_sizes=())
+    assert "reward" in fit.explained
+    assert fit.explained["reward"].constant > 0.1
+
+
+def test_what_is_always_the_same_is_named():
+    made = [rl.Recording(each.inputs, each.actions, np.ones(T)) for each in recordings(count=8)]
+    fit = rl.fit_predictor(POINT, made, hidden_sizes=())
+    assert list(fit.explained) == ["observation"]
+    assert not fit.informative
+    assert "The reward is 1 at every step, and not predicted." in str(fit)
+    assert "The belief adds nothing to the prediction of the next observation: " in str(fit)
+
+
+def test_one_hot_observations_are_categorical():
+    made = []
+    for each in recordings(count=8):
+        state = (each.actions + np.arange(T)) % D
+        made.append(rl.Recording(each.inputs, each.actions, np.ones(T), np.eye(D)[state]))
+    fit = rl.fit_predictor(POINT, made, hidden_sizes=(), covariance="diagonal", actions=5)
+    assert isinstance(fit.predictor.likelihood.parts[0], rl.CategoricalLikelihood)
+    assert fit.posterior.covariance == "diagonal"
+    assert fit.predictor.actions == 5
+    assert np.isfinite(fit.scores["observation"].crps)
+    assert np.isfinite(fit.explained["observation"].full)
 
 
 def test_a_fit_is_saved_with_its_posterior(fitted, tmp_path):
@@ -118,6 +191,8 @@ class OwnGaussian(rl.AbstractLikelihood):
     variance = lambda self, outputs: self.part.variance(outputs)
     fisher_root = lambda self, outputs: self.part.fisher_root(outputs)
     integrate = lambda self, outputs, variance: self.part.integrate(outputs, variance)
+    entropy = lambda self, outputs: self.part.entropy(outputs)
+    with_noise = lambda self, scale: OwnGaussian(self.part.with_noise(scale))
     with_noise_stddev = lambda self, stddev: OwnGaussian(self.part.with_noise_stddev(stddev))
 
 
@@ -159,6 +234,10 @@ def test_a_posterior_from_outside_predicts_in_a_monitor():
     _, belief = own.update(own.init(), jnp.asarray(x), query=jnp.full(1, jnp.nan))
     assert_close(forecast.mean["target"], 2 * belief.mean[:1])
     assert_close(forecast.stddev["target"] ** 2, 1 + 4 * belief.variance()[:1])
+    surprises = [monitor.step(x, query=np.ones(1), target=np.array([y])) for y in (0.5, np.nan, np.inf)]
+    assert [bool(each.finite) for each in surprises] == [True, True, False]
+    assert surprises[0].surprise != 0
+    assert surprises[1].surprise == 0
     with pytest.raises(ValueError, match=r"a LaplacePosterior predicts no targets: use an rl.LikelihoodPost"):
         own.inner.predict(belief, jnp.ones(1))
 
@@ -232,6 +311,24 @@ NAN = np.where(np.arange(T) == 3, np.nan, 1.0)
             {"targets": ["reward"]},
             r"episodes must have a reward that varies, .*; all are \[1\.\]: leave it out of targets",
         ),
+        (
+            [rl.Recording(np.ones((T, D)), np.zeros(T, int), np.ones(T)) for _ in range(8)],
+            {},
+            "episodes must have rewards or observations that vary, .* are the same: record episodes in which",
+        ),
+        (
+            broken(1, final_observation=np.full(D, np.nan)),
+            {},
+            "episode 1 has NaN or infinity in its final_obs",
+        ),
+        (
+            broken(1, final_observation=np.full(D, 1e30)),
+            {},
+            r"episode 1 has a number beyond 1e\+18 in its final_observation",
+        ),
+        (recordings(count=8), {"actions": 10**9}, "actions must be at most 4096, .* one-hot; got 1000000000"),
+        (recordings(count=8), {"actions": 1}, "actions must be a whole number of at least 2; got 1"),
+        (recordings(count=8, discrete=False), {"actions": 2}, "actions must be left out, since those of"),
         (recordings(count=8), {"targets": []}, "targets must name at least one"),
         (recordings(count=8), {"targets": ["value"]}, "targets must be one of 'reward', 'observation'"),
         (
@@ -281,3 +378,5 @@ def test_a_recording_that_does_not_fit_itself_is_refused():
         rl.Recording(np.full((5, 2), None), np.zeros(5, int), np.zeros(5))
     with pytest.raises(ValueError, match=r"actions must be 5 whole numbers, .*; got shape .* of float64"):
         rl.Recording(np.zeros((5, 2)), np.zeros(5), np.zeros(5))
+    with pytest.raises(ValueError, match=r"final_observation must have shape \(2,\); got \(3,\)"):
+        rl.Recording(np.zeros((5, 2)), np.zeros(5, int), np.zeros(5), final_observation=np.zeros(3))

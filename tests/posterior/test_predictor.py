@@ -56,6 +56,13 @@ def test_likelihoods_against_scipy(name):
             likelihood.deviance(outputs, target),
             -2 * scipy_log_prob(name, OUTPUTS, target),
         )
+    if name == "gaussian":
+        entropy = scipy.stats.norm(0, STDDEV).entropy().sum()
+    elif name == "bernoulli":
+        entropy = scipy.stats.bernoulli(chance).entropy().sum(-1)
+    else:
+        entropy = scipy.stats.entropy(chance, axis=-1)
+    assert_close(likelihood.entropy(outputs), np.broadcast_to(entropy, (4,)))
     # Logits of categories are determined up to a constant.
     assert_close(likelihood.mean(likelihood.outputs_of(mean)), mean)
 
@@ -76,6 +83,7 @@ def test_joint_likelihood_is_the_product_of_its_parts():
     parts = list(parts)
     assert_close(joint.log_prob(outputs, target), sum(p.log_prob(o, y) for p, o, y in parts))
     assert_close(joint.deviance(outputs, target), sum(p.deviance(o, y) for p, o, y in parts))
+    assert_close(joint.entropy(outputs), sum(p.entropy(o) for p, o, _ in parts))
     root = joint.fisher_root(outputs[0])
     blocks = [np.asarray(p.fisher_root(o[0])) for p, o, _ in parts]
     assert_close(root, scipy.linalg.block_diag(*blocks))

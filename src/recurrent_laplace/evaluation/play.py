@@ -14,6 +14,8 @@ from recurrent_laplace.learning.rollout import rollout
 from recurrent_laplace.models import Agent
 from recurrent_laplace.monitoring.episode import Episode
 from recurrent_laplace.monitoring.monitor import Monitor
+from recurrent_laplace.monitoring.recording import Recording, query_of, target_of
+from recurrent_laplace.posterior import AbstractPosterior
 from recurrent_laplace.tasks import AbstractControlTask
 from recurrent_laplace.tasks.experience import Experience
 
@@ -96,6 +98,22 @@ def replayed_by(agent: Agent, played: RolloutTrace) -> RolloutTrace:
     return jax.vmap(lambda experience: replay_agent(agent, experience))(played.experience)
 
 
+def record_task(
+    agent: Agent,
+    task: AbstractControlTask,
+    learning: LearningConfig,
+    *,
+    episodes: int,
+    steps: int,
+    key: Array,
+) -> list[Recording]:
+    """Recordings of an agent in training problems of its task, acting as in evaluation."""
+    played = play_episodes(agent, task, learning, episodes=episodes, steps=steps, key=key)
+    experience = played.experience
+    arrays = (played.inputs, experience.action, experience.reward, experience.observation)
+    return [Recording(*(np.asarray(array[i]) for array in arrays)) for i in range(episodes)]
+
+
 def play_task(
     agent: Agent,
     task: AbstractControlTask,
@@ -104,23 +122,51 @@ def play_task(
     episodes: int,
     steps: int,
     greedy: bool = False,
+    posterior: AbstractPosterior | None = None,
     key: Array,
 ) -> tuple[Monitor, list[Episode]]:
-    """Run an agent in test problems of its task, acting as in evaluation, with a monitor."""
+    """Run an agent in test problems of its task, acting as in evaluation, with a monitor.
+
+    `posterior` is the one to monitor, over the memory of the agent; by default that of the agent.
+    """
     played = play_episodes(
         agent, task, learning, episodes=episodes, steps=steps, test=True, greedy=greedy, key=key
     )
-    monitor = Monitor(agent.posterior, policy=agent.policy_head, value=agent.value_head, streams=episodes)
+    posterior = agent.posterior if posterior is None else posterior
+    monitor = Monitor(posterior, policy=agent.policy_head, value=agent.value_head, streams=episodes)
+    experience = played.experience
+    answered = _answered(posterior, experience)
     readings = [
-        monitor.step(played.inputs[:, t], context=jax.tree.map(lambda leaf, t=t: leaf[:, t], played.context))
+        monitor.step(
+            played.inputs[:, t],
+            context=jax.tree.map(lambda leaf, t=t: leaf[:, t], played.context),
+            **{name: array[:, t] for name, array in answered.items()},
+        )
         for t in range(steps)
     ]
-    experience = played.experience
     return monitor, [
         Episode.of(
             *(list(np.asarray(each[i])) for each in (played.inputs, experience.action, experience.reward)),
             *jax.tree.map(lambda leaf, i=i: leaf[i], (readings, played.context)),
             ended=np.asarray(experience.episode_end[i]),
+            observations=list(np.asarray(experience.observation[i])),
         )
         for i in range(episodes)
     ]
+
+
+def _answered(posterior: AbstractPosterior, experience: Experience) -> dict[str, np.ndarray]:
+    """Queries that the inputs answer, and their targets, for a posterior that predicts."""
+    if posterior.likelihood is None:
+        return {}
+    names = [name for name, _ in posterior.likelihood.named_parts]
+    observation, action, reward = (
+        np.asarray(array) for array in (experience.observation, experience.action, experience.reward)
+    )
+    query = query_of(observation, action, posterior.query_actions)
+    target = target_of(names, reward[:, :-1], observation[:, 1:])
+    first = ((0, 0), (1, 0), (0, 0))
+    return {
+        "query": np.pad(query[:, :-1], first, constant_values=np.nan),
+        "target": np.pad(target, first, constant_values=np.nan),
+    }

@@ -1,5 +1,7 @@
 """Monitored episodes of a Stable-Baselines3 agent in a Gymnasium environment."""
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 
@@ -20,7 +22,13 @@ def make_env(name: str) -> gymnasium.Env:
 
 
 def play_gymnasium(
-    agent: SB3Agent, env: gymnasium.Env, *, episodes: int, seed: int = 0, greedy: bool = False
+    agent: SB3Agent,
+    env: gymnasium.Env,
+    *,
+    episodes: int,
+    seed: int = 0,
+    greedy: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Episode]:
     """Play whole episodes with a monitored agent.
 
@@ -31,16 +39,19 @@ def play_gymnasium(
     - `episodes`: number of episodes.
     - `seed`: seed of the first reset and of the actions.
     - `greedy`: take the most likely actions instead of sampling.
+    - `progress`: called with the number of finished episodes after each.
     """
     played = []
     key = jax.random.key(seed)
     for episode in range(episodes):
-        inputs, actions, rewards, readings = [], [], [], []
+        inputs, observations, actions, rewards, readings = [], [], [], [], []
         observation, _ = env.reset(seed=seed if episode == 0 else None)
+        action = reward = None
         over = False
         while not over:
-            step = agent.step(observation, episode_start=not rewards)
+            step = agent.step(observation, episode_start=not rewards, action=action, reward=reward)
             inputs.append(agent.inputs(observation))
+            observations.append(agent.observed(observation))
             key, key_action = jax.random.split(key)
             action = agent.act(step, deterministic=greedy, key=key_action)
             observation, reward, terminated, truncated, _ = env.step(
@@ -50,5 +61,10 @@ def play_gymnasium(
             actions.append(action)
             rewards.append(float(reward))
             readings.append(step.reading)
-        played.append(Episode.of(inputs, actions, rewards, readings))
+        final = agent.observed(observation)
+        played.append(
+            Episode.of(inputs, actions, rewards, readings, observations=observations, final_observation=final)
+        )
+        if progress is not None:
+            progress(episode + 1)
     return played

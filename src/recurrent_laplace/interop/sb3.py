@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,8 @@ from recurrent_laplace.errors import check_choice
 from recurrent_laplace.interop._optional import require
 from recurrent_laplace.interop.sb3_files import Normalization, read_model, read_normalization
 from recurrent_laplace.interop.sb3_network import Description, Networks, convert, describe
-from recurrent_laplace.monitoring import Monitor, Reading
+from recurrent_laplace.monitoring import Forecast, Monitor, Reading
+from recurrent_laplace.monitoring.recording import query_of, target_of
 from recurrent_laplace.posterior import AbstractPosterior, LaplacePosterior
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class SB3Agent:
             )
         self.networks = networks
         self.description = description
+        self.network: Network = network
         self.normalization = normalization
         self.posterior = (posterior or _default_posterior)(_chosen(networks, network))
         self.monitor = Monitor(
@@ -98,16 +101,42 @@ class SB3Agent:
         if self._lead:
             carries = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self._lead[0], axis=0), carries)
         self._carries = carries
+        self._observed: np.ndarray | None = None
 
-    def step(self, observation: Any, episode_start: Any) -> SB3Step:
+    def with_posterior(self, posterior: AbstractPosterior) -> "SB3Agent":
+        """This agent with another posterior over the same LSTM, such as that of `rl.fit_predictor`."""
+        if not eqx.tree_equal(posterior.memory, self.posterior.memory):
+            raise ValueError(
+                "posterior must be over the LSTM of this agent; it is over another one: fit it on episodes "
+                f"of this agent, with network={self.network!r}."
+            )
+        return SB3Agent(
+            self.networks,
+            self.description,
+            network=self.network,
+            normalization=self.normalization,
+            posterior=lambda memory: posterior,
+            streams=self.monitor.streams,
+        )
+
+    def step(
+        self, observation: Any, episode_start: Any, *, action: Any = None, reward: Any = None
+    ) -> SB3Step:
         """Update the networks and the belief with an observation of the environment.
 
-        `episode_start`, one boolean or one per stream, is true for the first observation of an episode and
-        resets the stream before it.
+        **Arguments:**
+
+        - `observation`: that of the environment, not normalised.
+        - `episode_start`: true for the first observation of an episode, which resets the stream before it;
+          one boolean or one per stream.
+        - `action`, `reward`: what led to this observation. An agent whose posterior has the curvature of a
+          likelihood needs the action after the first step; with the reward, it reads the surprise.
         """
-        x = self.inputs(observation)
+        x, observed = self.inputs(observation), self.observed(observation)
         start = np.broadcast_to(np.asarray(episode_start, bool), self._lead)
-        reading = self.monitor.step(x, reset=start)
+        answered = self._answered(start, action, reward, observed)
+        reading = self.monitor.step(x, reset=start, **answered)
+        self._observed = observed
         self._carries, actions, value = _advance(bool(self._lead), self.networks, self._carries, x, start)
         return SB3Step(_distribution(jax.device_get(actions)), jax.device_get(value), reading)
 
@@ -128,6 +157,57 @@ class SB3Agent:
         assert self.description.bounds is not None
         low, high = self.description.bounds
         return np.clip(action.reshape(*self._lead, *low.shape), low, high).astype(np.float32)
+
+    def predict(self, action: Any) -> Forecast:
+        """Forecast of what follows an action at the last observation, in the units of the environment.
+
+        It needs the posterior of `rl.fit_predictor` (`with_posterior`).
+        """
+        if self.posterior.likelihood is None or self._observed is None:
+            raise ValueError(
+                "predict needs the posterior of rl.fit_predictor (with_posterior) and an observation "
+                f"(step); this agent has a {type(self.posterior).__name__}."
+            )
+        return self.monitor.predict(self._query(action))
+
+    def _query(self, action: Any) -> np.ndarray:
+        """Query of an action at the last observation."""
+        action, actions = np.asarray(action), self.posterior.query_actions
+        action = action if actions else action.reshape(*self._lead, -1)
+        return query_of(self._observed, action, actions)
+
+    def _answered(self, start: np.ndarray, action: Any, reward: Any, observed: np.ndarray) -> dict[str, Any]:
+        """Query and target of the last step, NaN where an episode starts, for posteriors that need them."""
+        likelihood, query_size = self.posterior.likelihood, self.posterior.query_size
+        if likelihood is None or query_size is None:
+            return {}
+        names = [name for name, _ in likelihood.named_parts]
+        if start.all() or self._observed is None:
+            sizes = {"query": query_size, "target": likelihood.size}
+            return {name: np.full((*self._lead, size), np.nan) for name, size in sizes.items()}
+        if action is None:
+            raise ValueError(
+                "action must be the one that led to this observation, since the belief of this agent "
+                "predicts what follows an action; got None."
+            )
+        answered = {"query": self._query(action)}
+        if reward is not None or "reward" not in names:
+            answered["target"] = target_of(names, np.nan if reward is None else reward, observed)
+        return {name: np.where(start[..., None], np.nan, values) for name, values in answered.items()}
+
+    @property
+    def actions(self) -> int | None:
+        """Number of discrete actions; None if they are continuous."""
+        if self.description.bounds is not None:
+            return None
+        z = jax.ShapeDtypeStruct((self.networks.actor.feature_size,), self.networks.actor.dtype)
+        return eqx.filter_eval_shape(self.networks.policy, z, None).size
+
+    def observed(self, observation: Any) -> np.ndarray:
+        """Observation as it is predicted: flattened in the units of the environment, or one-hot."""
+        if self.description.discrete_observations:
+            return self.inputs(observation)
+        return np.reshape(np.asarray(observation, float), (*self._lead, -1))
 
     def normalize(self, observation: Any) -> np.ndarray:
         """Observation normalised as in training."""

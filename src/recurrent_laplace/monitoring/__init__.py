@@ -3,6 +3,7 @@
 from recurrent_laplace.monitoring.alarm import ShiftAlarm as ShiftAlarm
 from recurrent_laplace.monitoring.diagnose import Diagnosis as Diagnosis
 from recurrent_laplace.monitoring.diagnose import diagnose as diagnose
+from recurrent_laplace.monitoring.diagnose import diagnose_episodes as diagnose_episodes
 from recurrent_laplace.monitoring.encoding import register_serializable as register_serializable
 from recurrent_laplace.monitoring.export import export as export
 from recurrent_laplace.monitoring.forecast import Forecast as Forecast

@@ -1,6 +1,7 @@
 """Diagnosis of a posterior: whether its uncertainty varies with the inputs, tasks and time."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,8 +13,17 @@ from jaxtyping import Array, Bool, Float
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractGaussian
-from recurrent_laplace.monitoring.checks import PredictionScores, check_predictions, order_sensitivity
+from recurrent_laplace.monitoring.checks import (
+    PredictionCheck,
+    PredictionScores,
+    check_predictions,
+    follow_predictions,
+    order_sensitivity,
+)
+from recurrent_laplace.monitoring.episode import Episode
+from recurrent_laplace.monitoring.monitor import Monitor
 from recurrent_laplace.monitoring.readings import (
+    NOT_FINITE,
     Heads,
     Policy,
     Reading,
@@ -23,7 +33,10 @@ from recurrent_laplace.monitoring.readings import (
     finite_or_none,
     read_sequence,
 )
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.monitoring.recording import Recording, delayed, stacked
+from recurrent_laplace.monitoring.verdict import Explained, describe_all
+from recurrent_laplace.posterior import AbstractPosterior, Predictor
+from recurrent_laplace.scoring.prediction import Martingale
 
 CONSTANT = 0.01
 """Coefficient of variation of the width below which the width counts as constant."""
@@ -38,8 +51,11 @@ CLOCK_REMEDY = (
     "rl.fit_predictor."
 )
 """Finding for a posterior whose width depends on t by construction."""
-NOT_FINITE = "not finite"
-"""Text in tables for NaN and infinity."""
+REMEDY = (
+    "Try rl.fit_predictor on recorded episodes: the width of its posterior depends on the data, and its "
+    "predictions are in the units of the observations."
+)
+"""Finding for a posterior that is not informative and predicts nothing."""
 SINGULAR = 1e6
 """Condition number above which float32 has few digits left for the narrow directions."""
 
@@ -86,7 +102,11 @@ class Diagnosis:
     """
 
     informative: bool
-    """False if the width of the belief is constant, a function of t alone, or not finite."""
+    """Whether the belief predicts more than the observation alone, if there are predictions to compare.
+
+    Otherwise it is false if the width of the belief is constant or a function of t alone. It is always false
+    if a number is not finite.
+    """
     variations: dict[str, Variation]
     """Analysis of variance of the entropy, the mean stddev, the KL and the predictive readings."""
     condition: float
@@ -97,8 +117,26 @@ class Diagnosis:
     """Whether all inputs, queries, beliefs and outputs of the heads are finite."""
     predictions: dict[str, PredictionScores] = dataclasses.field(default_factory=dict)
     """Scores of the predictions of each target."""
+    explained: dict[str, Explained] = dataclasses.field(default_factory=dict)
+    """What the predictions of each target explain, if there was a baseline."""
     order: float | None = None
     """Influence of the order of exchangeable inputs on the mean: 0 if none, 1 if as much as another task."""
+    martingale: Martingale | None = None
+    """Statistics of the predictions of fixed queries, if the inputs are exchangeable."""
+
+    def judged_by(self, check: PredictionCheck) -> "Diagnosis":
+        """Diagnosis with a check of predictions, which decide what is informative if there is a baseline."""
+        scores = tuple(f"Predictions of the {name}: {each}." for name, each in check.scores.items())
+        made = dataclasses.replace(self, predictions=check.scores, explained=check.explained)
+        if not check.explained:
+            return dataclasses.replace(made, words=(*self.words, *scores))
+        informative, words = describe_all(check.explained)
+        _, *others = self.words
+        width = (
+            f"t alone explains {self.variations['entropy'].time:.0%} of the variance of the entropy: judge "
+            "the uncertainty by the intervals of the forecasts."
+        )
+        return dataclasses.replace(made, informative=informative, words=(*words, *scores, width, *others))
 
     def __str__(self) -> str:
         rows = [
@@ -122,6 +160,7 @@ def diagnose(
     samples: int = 8,
     queries: Float[Array, "N T Q"] | None = None,
     targets: Float[Array, "N T K"] | None = None,
+    baseline: Predictor | None = None,
     exchangeable: bool = False,
 ) -> Diagnosis:
     """Test whether the uncertainty of a posterior depends on the inputs, or on time alone.
@@ -135,7 +174,10 @@ def diagnose(
     - `samples`: samples from the belief for `policy_disagreement`.
     - `queries`, `targets`: queries that the inputs answer, for an `rl.LikelihoodPosterior`, and their
       targets, whose predictions are then scored; NaN for none.
-    - `exchangeable`: whether the inputs of a task could have come in any order. The order test is then made.
+    - `baseline`: a predictor that sees the query alone, to compare the predictions with, such as that of
+      `rl.fit_predictor`. With it, the posterior is informative if it predicts more.
+    - `exchangeable`: whether the inputs of a task could have come in any order. The order test is then made,
+      and the martingale test of the predictions of an `rl.LikelihoodPosterior`.
 
     ```python
     posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
@@ -171,21 +213,85 @@ def diagnose(
         return Diagnosis(False, variations, condition, (_not_finite(names, finite),), finite=False)
     value_spread = None if reading.value is None else float(jnp.std(reading.value))
     found = _judge(variations, condition, value_spread)
-    predictions, order = {}, None
+    words = [CLOCK_REMEDY] if posterior.is_clock else []
+    if not (found.informative or posterior.is_clock) and posterior.query_size is None:
+        words.append(REMEDY)
     if targets is not None:
         if posterior.likelihood is None or queries is None:
             raise ValueError(
                 "targets must be left out unless an rl.LikelihoodPosterior predicts them, with queries; "
                 f"got a {type(posterior).__name__}."
             )
-        predictions = check_predictions(posterior, posterior.likelihood, inputs, queries, targets)
+        check = check_predictions(posterior, posterior.likelihood, inputs, queries, targets, baseline)
+        found = found.judged_by(check)
     if exchangeable:
         order = order_sensitivity(posterior, jnp.asarray(inputs), queries)
-    words = [CLOCK_REMEDY] if posterior.is_clock else []
-    words += [f"Predictions of the {name}: {scores}." for name, scores in predictions.items()]
-    if order is not None:
         words.append(f"Shuffling the inputs moves the mean by {order:.0%} of the difference between tasks.")
-    return dataclasses.replace(found, words=(*found.words, *words), predictions=predictions, order=order)
+        found = dataclasses.replace(found, order=order)
+        if posterior.likelihood is not None and queries is not None:
+            followed = follow_predictions(posterior, inputs, queries)
+            words.append(_describe_martingale(followed))
+            found = dataclasses.replace(found, martingale=followed)
+    return dataclasses.replace(found, words=(*found.words, *words))
+
+
+def diagnose_episodes(
+    monitor: Monitor, episodes: Sequence[Episode], baseline: Predictor | None = None
+) -> Diagnosis | None:
+    """`diagnose` on episodes of a monitor; None for fewer than two episodes or steps.
+
+    Readings are analysed on the common length of the episodes, predictions on all their steps.
+
+    **Arguments:** `monitor`, of the posterior to diagnose, with its heads; `episodes`, recorded with it;
+    `baseline`, as for `rl.diagnose`.
+
+    ```python
+    from recurrent_laplace.monitoring.episode import Episode
+
+    posterior = rl.LaplacePosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
+    monitor, episodes = rl.Monitor(posterior), []
+    for inputs in np.random.default_rng(0).normal(size=(2, 5, 2)):
+        readings = [monitor.step(x, reset=t == 0) for t, x in enumerate(inputs)]
+        episodes.append(Episode.of(list(inputs), [0] * 5, [1.0] * 5, readings))
+    print(rl.diagnose_episodes(monitor, episodes))
+    ```
+    """
+    posterior = monitor.posterior
+    shortest = min(len(episode.inputs) for episode in episodes)
+    if len(episodes) < 2 or shortest < 2:
+        return None
+
+    def common(arrays: list[Any]) -> Any:
+        return jax.tree.map(lambda *leaves: jnp.stack([leaf[:shortest] for leaf in leaves]), *arrays)
+
+    recordings = [Recording.of(episode) for episode in episodes]
+    likelihood, queries = posterior.likelihood, None
+    if likelihood is not None:
+        queries = [delayed(recording.queries(posterior.query_actions)) for recording in recordings]
+    found = diagnose(
+        posterior,
+        common([episode.inputs for episode in episodes]),
+        policy=monitor.heads.policy,
+        value=monitor.heads.value,
+        context=common([episode.context for episode in episodes]),
+        samples=monitor.samples,
+        queries=None if queries is None else common(queries),
+    )
+    if likelihood is None or queries is None or not found.finite:
+        return found
+    names = [name for name, _ in likelihood.named_parts]
+    targets = [delayed(recording.targets(names)) for recording in recordings]
+    inputs = stacked([episode.inputs for episode in episodes], fill=0.0)
+    asked, answers = (stacked(arrays, fill=np.nan) for arrays in (queries, targets))
+    return found.judged_by(check_predictions(posterior, likelihood, inputs, asked, answers, baseline))
+
+
+def _describe_martingale(found: Martingale) -> str:
+    return (
+        f"Predictions of fixed queries drift by {found.drift:.1f} standard errors (a martingale: about 1), "
+        f"reverse {-found.reversal:.0%} of a change at the next step (0%), and move {found.movement:.2g} "
+        "times as much as their variance falls (1)."
+    )
 
 
 def _readings(

@@ -3,14 +3,10 @@
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from recurrent_laplace.monitoring.diagnose import NOT_FINITE, Diagnosis, diagnose
-from recurrent_laplace.monitoring.monitor import Monitor
-from recurrent_laplace.monitoring.readings import Reading
+from recurrent_laplace.monitoring.readings import NOT_FINITE, Reading
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +15,7 @@ class Episode:
 
     Columns: `t` from 1; `reward` of the action at t; `ended`, whether that action ended an episode within
     the task; `action` (`action_0`, ... for vectors); and one column per reading. `inputs` are the memory's
-    inputs, `context` the heads' second argument.
+    inputs, `context` the heads' second argument, `observations` those of the environment, in its units.
     """
 
     steps: pl.DataFrame
@@ -27,6 +23,10 @@ class Episode:
     context: Any = None
     source: str = ""
     """Hash of the posterior that was read."""
+    observations: np.ndarray | None = None
+    """Observations that the actions were based on; None if they are the inputs."""
+    final_observation: np.ndarray | None = None
+    """Observation after the last action, if it was recorded."""
 
     @classmethod
     def of(
@@ -37,6 +37,9 @@ class Episode:
         readings: list[Reading],
         context: Any = None,
         ended: Any = None,
+        *,
+        observations: list[np.ndarray] | None = None,
+        final_observation: np.ndarray | None = None,
     ) -> "Episode":
         """Build an episode from lists with one entry per step."""
         columns: dict[str, Any] = {"t": np.arange(1, len(rewards) + 1), "reward": np.array(rewards, float)}
@@ -47,7 +50,14 @@ class Episode:
         for name in readings[0].scalars():
             if name != "step":
                 columns[name] = np.array([getattr(reading, name) for reading in readings], float)
-        return cls(pl.DataFrame(columns), np.stack(inputs), context, readings[0].source)
+        return cls(
+            pl.DataFrame(columns),
+            np.stack(inputs),
+            context,
+            readings[0].source,
+            None if observations is None else np.stack(observations),
+            final_observation,
+        )
 
     def summary(self) -> dict[str, float]:
         """Length, return, and mean of each reading."""
@@ -70,22 +80,3 @@ class Episode:
 def format_number(value: float, digits: int = 4) -> str:
     """Format a number for tables."""
     return f"{value:.{digits}g}" if np.isfinite(value) else NOT_FINITE
-
-
-def diagnose_episodes(monitor: Monitor, episodes: list[Episode]) -> Diagnosis | None:
-    """`diagnose` on the common length of the episodes; None for fewer than two episodes or steps."""
-    shortest = min(len(episode.inputs) for episode in episodes)
-    if len(episodes) < 2 or shortest < 2:
-        return None
-
-    def stacked(arrays: list[Any]) -> Any:
-        return jax.tree.map(lambda *leaves: jnp.stack([leaf[:shortest] for leaf in leaves]), *arrays)
-
-    return diagnose(
-        monitor.posterior,
-        stacked([episode.inputs for episode in episodes]),
-        policy=monitor.heads.policy,
-        value=monitor.heads.value,
-        context=stacked([episode.context for episode in episodes]),
-        samples=monitor.samples,
-    )

@@ -19,7 +19,7 @@ from recurrent_laplace.cells.memory import select
 from recurrent_laplace.deprecations import renamed_argument
 from recurrent_laplace.errors import check_shape, check_size
 from recurrent_laplace.gaussians import AbstractBelief
-from recurrent_laplace.monitoring.forecast import Forecast
+from recurrent_laplace.monitoring.forecast import Forecast, split_by_target
 from recurrent_laplace.monitoring.readings import (
     Heads,
     Policy,
@@ -29,8 +29,9 @@ from recurrent_laplace.monitoring.readings import (
     check_heads,
     finite_or_none,
     read,
+    surprise,
 )
-from recurrent_laplace.posterior import AbstractPosterior
+from recurrent_laplace.posterior import AbstractLikelihood, AbstractPosterior
 
 MOST_SAMPLES = 2**14
 """Upper limit of `samples`."""
@@ -57,6 +58,9 @@ class Monitor:
 
     A step with a non-finite input, query or belief returns a reading with `finite=False` and leaves the
     belief unchanged. `step` and `reset` are thread-safe: each step is atomic.
+
+    The posterior of `rl.fit_predictor` has forecasts in the units of the observations (`predict`) and a
+    surprise; the width of others has no scale of its own.
 
     With `window=None` (all history) the memory grows by the projected input of each step. Every doubling
     is logged with its size, `nbytes` is the current size, and `reset` frees the history.
@@ -140,7 +144,9 @@ class Monitor:
         self.state = initial_state(self.posterior, self.streams)
 
     @renamed_argument("seen", "context")
-    def step(self, x: Any, reset: Any = False, context: Any = None, *, query: Any = None) -> Reading:
+    def step(
+        self, x: Any, reset: Any = False, context: Any = None, *, query: Any = None, target: Any = None
+    ) -> Reading:
         """Update the belief with one input and read it.
 
         **Arguments:**
@@ -149,7 +155,9 @@ class Monitor:
         - `reset`: whether to return to the prior before this input, one boolean or one per stream.
         - `context`: the heads' second argument.
         - `query`: the query that this input answers, `(Q,)` or `(streams, Q)`, for a posterior that needs it;
-          NaN for none, as at the first input of an episode.
+          NaN for none. It may be left out at the first input of all streams, which answers none.
+        - `target`: the target of that query, `(K,)` or `(streams, K)`, for `reading.surprise`; NaN for none.
+          With an infinite or impossible target the surprise, and so the reading, is not finite.
         """
         x = np.asarray(x, self._dtype)
         check_shape("x", x, self._shape)
@@ -160,8 +168,13 @@ class Monitor:
                     f"reset must be one boolean or have shape {self._lead}; got shape {reset.shape}."
                 )
             reset = np.broadcast_to(reset, self._lead)
+        if query is None and self.posterior.query_size and np.all(reset | (self.state.step == 0)):
+            query = np.full((*self._lead, self.posterior.query_size), np.nan)
         if query is not None:
             query = np.asarray(query, self._dtype)
+        if target is not None:
+            target = np.asarray(target, self._dtype)
+            check_shape("target", target, (*self._lead, self._likelihood().size))
         if not self._checked:
             first = context if self.streams is None else jax.tree.map(lambda leaf: leaf[0], context)
             check_heads(self.posterior, self.heads, first)
@@ -169,7 +182,7 @@ class Monitor:
         with self._lock:
             if self.posterior.grows:
                 self._make_room()
-            self._state, reading = self._step(self._constants, self._state, x, reset, context, query)
+            self._state, reading = self._step(self._constants, self._state, x, reset, context, query, target)
         return dataclasses.replace(jax.device_get(reading), source=self.source)
 
     def predict(self, query: Any) -> Forecast:
@@ -177,21 +190,23 @@ class Monitor:
 
         **Arguments:** `query`: for example this observation and an action, `(Q,)` or `(streams, Q)`.
         """
-        posterior = self.posterior
-        if posterior.likelihood is None:
-            raise ValueError(
-                "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
-                f"got a {type(posterior).__name__}."
-            )
+        likelihood, posterior = self._likelihood(), self.posterior
         query = np.asarray(query, self._dtype)
         check_shape("query", query, (*self._lead, posterior.query_size or "Q"))
         if not np.isfinite(query).all():
             raise ValueError(f"query must be finite; got {query}.")
         mean, stddev = jax.device_get(_predict(posterior, self.state.belief, query))
-        names, parts = zip(*posterior.likelihood.named_parts, strict=True)
-        ends = np.cumsum([part.size for part in parts])[:-1]
-        means, stddevs = (np.split(array, ends, axis=-1) for array in (mean, stddev))
-        return Forecast(dict(zip(names, means, strict=True)), dict(zip(names, stddevs, strict=True)))
+        mean, stddev = (split_by_target(likelihood, array) for array in (mean, stddev))
+        return Forecast(mean, stddev)
+
+    def _likelihood(self) -> AbstractLikelihood:
+        likelihood = self.posterior.likelihood
+        if likelihood is None:
+            raise ValueError(
+                "posterior must be an rl.LikelihoodPosterior to predict, as that of rl.fit_predictor; "
+                f"got a {type(self.posterior).__name__}."
+            )
+        return likelihood
 
     def __getstate__(self) -> dict[str, Any]:
         """Attributes without the lock, which cannot be copied."""
@@ -257,18 +272,34 @@ def _make_step(
 
     @jax.jit
     def step(
-        constants: list[Array], state: list[Array], x: Array, reset: Array, context: Any, query: Array | None
+        constants: list[Array],
+        state: list[Array],
+        x: Array,
+        reset: Array,
+        context: Any,
+        query: Array | None,
+        target: Array | None,
     ) -> tuple[list[Array], Reading]:
         posterior, weights, noise = jax.tree.unflatten(constants_tree, constants)
         heads = eqx.combine(weights, jax.tree.unflatten(functions_tree, functions))
 
         def advance(
-            stream: StreamState, x: Array, reset: Array, context: Any, query: Array | None
+            stream: StreamState,
+            x: Array,
+            reset: Array,
+            context: Any,
+            query: Array | None,
+            target: Array | None,
         ) -> tuple[StreamState, Reading]:
             state, belief = posterior.update(stream.state, x, reset, query=query)
             previous = select(reset, posterior.prior(), stream.belief)
             step = jnp.where(reset, 0, stream.step) + 1
             reading = read(belief, previous, step, heads, context, noise)
+            if target is not None:
+                assert query is not None
+                surprised = surprise(posterior, previous, query, target)
+                known = reading.finite & jnp.isfinite(surprised)
+                reading = dataclasses.replace(reading, surprise=surprised, finite=known)
             finite = all_finite((x, state, belief))
             if query is not None:
                 finite &= finite_or_none(query)
@@ -279,7 +310,8 @@ def _make_step(
             return StreamState(state, select(finite, belief, previous), step), reading
 
         advance_all = advance if streams is None else jax.vmap(advance)
-        next_state, reading = advance_all(jax.tree.unflatten(state_tree, state), x, reset, context, query)
+        before = jax.tree.unflatten(state_tree, state)
+        next_state, reading = advance_all(before, x, reset, context, query, target)
         return jax.tree.leaves(next_state), reading
 
     return step

@@ -17,6 +17,8 @@ Policy = Callable[[Float[Array, " F"], Any], Any]
 """`policy(z, context)`: logits of shape `(K,)`, or mean and log-stddev of continuous actions, each `(A,)`."""
 Value = Callable[[Float[Array, " F"], Any], Float[Array, ""]]
 """`value(z, context)`: a scalar."""
+NOT_FINITE = "not finite"
+"""Text in tables for NaN and infinity."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Reading:
     - `policy`, `policy_entropy`: output of the policy head at the mean, and its entropy.
     - `policy_disagreement`: mean KL of the policies at samples from the policy at the mean, in nats.
     - `policy_moved`: KL of the policy from the policy of the previous belief at this observation.
+    - `surprise`: negative log-likelihood of what followed the last query, beyond its expectation, in nats: 0
+      on average if predictions are right, and where nothing was predicted. None if no target was given.
     - `finite`: whether the input and all readings are finite.
     - `source`: hash of the posterior that was read.
 
@@ -71,6 +75,7 @@ class Reading:
     policy_entropy: Float[Array, "*lead"] | None = None
     policy_disagreement: Float[Array, "*lead"] | None = None
     policy_moved: Float[Array, "*lead"] | None = None
+    surprise: Float[Array, "*lead"] | None = None
     finite: Any = None
     source: str = ""
 
@@ -147,6 +152,24 @@ def read_sequence(
     steps = 1 + jnp.arange(len(inputs))
     read_all = jax.vmap(read, (0, 0, 0, None, 0, None))
     return read_all(beliefs, previous, steps, heads, context, noise), beliefs
+
+
+def surprise(
+    posterior: AbstractPosterior,
+    previous: AbstractBelief,
+    query: Float[Array, "*lead Q"],
+    target: Float[Array, "*lead K"],
+) -> Float[Array, "*lead"]:
+    """Negative log-likelihood of a target under the belief before it, less its expectation.
+
+    It is 0 where query or target have a NaN, and NaN for a target outside of the support.
+    """
+    known = jnp.isfinite(query).all(axis=-1) & ~jnp.isnan(target).any(axis=-1)
+    query, target = (jnp.where(known[..., None], values, 0) for values in (query, target))
+    predictive = posterior.predict(previous, query)
+    expected = predictive.likelihood.entropy(predictive.outputs)[0]
+    allowed = predictive.likelihood.allows(target)
+    return jnp.where(known, jnp.where(allowed, -predictive.log_prob(target) - expected, jnp.nan), 0)
 
 
 def policy_kl(first: Any, second: Any) -> Float[Array, ""]:

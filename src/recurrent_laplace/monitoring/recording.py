@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from recurrent_laplace.errors import LARGEST_NUMBER, check_shape
 from recurrent_laplace.monitoring.episode import Episode
 
-PARTS = ("inputs", "observations", "actions", "rewards")
+PARTS = ("inputs", "observations", "actions", "rewards", "final_observation")
 """Arrays of a recording."""
 MOST_ACTIONS = 2**12
 """Upper limit of the number of discrete actions: queries are one-hot."""
@@ -25,6 +26,8 @@ class Recording:
     - `actions`: discrete actions `(T,)`, whole numbers, or continuous ones `(T, A)`.
     - `rewards`: the reward of each action, `(T,)`.
     - `observations`: observations that the actions were based on, `(T, O)`; None if they are the inputs.
+    - `final_observation`: observation after the last action, `(O,)`, if known. Without it, what the last
+      action led to is known in part, and left out where observations are predicted.
     - `source`: `rl.Monitor.source` of the recording agent, if known.
 
     ```python
@@ -37,6 +40,7 @@ class Recording:
     actions: Any
     rewards: Any
     observations: Any = None
+    final_observation: Any = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -44,13 +48,18 @@ class Recording:
             object.__setattr__(self, name, np.asarray(getattr(self, name)))
         observations = self.inputs if self.observations is None else np.asarray(self.observations)
         object.__setattr__(self, "observations", observations)
+        if self.final_observation is not None:
+            object.__setattr__(self, "final_observation", np.asarray(self.final_observation))
         for name in PARTS:
-            if (dtype := getattr(self, name).dtype).kind not in "biuf":
+            values = getattr(self, name)
+            if values is not None and (dtype := values.dtype).kind not in "biuf":
                 raise ValueError(f"{name} must be numbers; got an array of {dtype}.")
         check_shape("inputs", self.inputs, ("T", "D"))
         steps = len(self.inputs)
         check_shape("rewards", self.rewards, (steps,))
         check_shape("observations", self.observations, (steps, "O"))
+        if self.final_observation is not None:
+            check_shape("final_observation", self.final_observation, observations.shape[1:])
         if self.actions.ndim != 1:
             check_shape("actions", self.actions, (steps, "A"))
         elif len(self.actions) != steps or not np.issubdtype(self.actions.dtype, np.integer):
@@ -61,13 +70,62 @@ class Recording:
 
     @classmethod
     def of(cls, episode: "Episode | Recording") -> "Recording":
-        """Recording of an `episode` of a monitored agent, whose observations are its inputs."""
+        """Recording of an `episode` of a monitored agent."""
         if isinstance(episode, Recording):
             return episode
         actions = np.stack([episode.steps[name].to_numpy() for name in episode.actions], axis=-1)
         if actions.shape[1] == 1 and np.issubdtype(actions.dtype, np.integer):
             actions = actions[:, 0]
-        return cls(episode.inputs, actions, episode.steps["reward"].to_numpy(), source=episode.source)
+        rewards = episode.steps["reward"].to_numpy()
+        return cls(
+            episode.inputs, actions, rewards, episode.observations, episode.final_observation, episode.source
+        )
+
+    def queries(self, actions: int) -> Float[np.ndarray, "T Q"]:
+        """Query of each step: its observation and action, one-hot if there are discrete `actions`."""
+        return query_of(self.observations, self.actions, actions)
+
+    def target(self, name: str) -> Float[np.ndarray, "T K"]:
+        """What follows each step; NaN where it was not recorded."""
+        if name == "reward":
+            return np.asarray(self.rewards, float)[:, None]
+        last = np.full(self.observations.shape[1], np.nan)
+        last = last if self.final_observation is None else np.asarray(self.final_observation, float)
+        return np.concatenate([np.asarray(self.observations, float)[1:], last[None]])
+
+    def targets(self, names: Sequence[str]) -> Float[np.ndarray, "T K"]:
+        """What follows each step, for several targets."""
+        return np.concatenate([self.target(name) for name in names], axis=-1)
+
+
+def query_of(observation: Any, action: Any, actions: int) -> Float[np.ndarray, "*lead Q"]:
+    """Query of an observation and an action: a number below `actions`, or a vector if there are none."""
+    action = np.asarray(action)
+    if actions:
+        if np.max(action) >= actions or np.min(action) < 0:
+            raise ValueError(
+                f"actions must be from 0 to {actions - 1}, as in the episodes that the head was fitted on; "
+                f"got {np.max(action)}."
+            )
+        action = np.eye(actions)[action]
+    return np.concatenate([np.asarray(observation, float), np.asarray(action, float)], axis=-1)
+
+
+def target_of(names: Sequence[str], reward: Any, observation: Any) -> Float[np.ndarray, "*lead K"]:
+    """Target of a reward and the next observation."""
+    parts = {"reward": np.asarray(reward, float)[..., None], "observation": np.asarray(observation, float)}
+    return np.concatenate([parts[name] for name in names], axis=-1)
+
+
+def delayed(rows: Float[np.ndarray, "T K"]) -> Float[np.ndarray, "T K"]:
+    """Rows at the step at which they are answered, one later; NaN at the first."""
+    return np.concatenate([np.full_like(rows[:1], np.nan), rows[:-1]])
+
+
+def stacked(arrays: Sequence[np.ndarray], *, fill: float) -> Float[np.ndarray, "N T K"]:
+    """Arrays of several lengths in one, with `fill` after their ends."""
+    longest = max(map(len, arrays))
+    return np.stack([np.pad(a, ((0, longest - len(a)), (0, 0)), constant_values=fill) for a in arrays])
 
 
 def check_recordings(recordings: Sequence[Recording], *, input_size: int | None, source: str) -> None:
@@ -100,6 +158,9 @@ def check_recordings(recordings: Sequence[Recording], *, input_size: int | None,
             )
         for part in PARTS:
             values = getattr(recording, part)
+            if values is None:
+                continue
+            values = values[None] if part == "final_observation" else values
             if (step := _first_step(~np.isfinite(values))) is not None:
                 raise ValueError(
                     f"{name} has NaN or infinity in its {part}, first at step {step}: leave this episode out."

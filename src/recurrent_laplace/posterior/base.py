@@ -70,6 +70,11 @@ class AbstractPosterior(eqx.Module):
         return None
 
     @property
+    def query_actions(self) -> int:
+        """Number of discrete actions, one-hot at the end of a query; 0 for none."""
+        return 0
+
+    @property
     def is_clock(self) -> bool:
         """Whether covariances depend on the number of inputs alone."""
         return False

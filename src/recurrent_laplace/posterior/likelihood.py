@@ -170,6 +170,10 @@ class LikelihoodPosterior(AbstractScaledPosterior):
         return self.predictor.query_size
 
     @property
+    def query_actions(self) -> int:
+        return self.predictor.actions
+
+    @property
     def covariance_has_gradient(self) -> bool:
         return False
 

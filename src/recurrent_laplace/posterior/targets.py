@@ -60,6 +60,10 @@ class AbstractLikelihood(eqx.Module):
         """Variance of each entry of the target."""
 
     @abc.abstractmethod
+    def entropy(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead"]:
+        """Entropy of the targets, in nats: the expected negative log-likelihood."""
+
+    @abc.abstractmethod
     def fisher_root(self, outputs: Float[Array, " K"]) -> Float[Array, "K K"]:
         """Square root R of the Fisher information `R R^T` of the outputs."""
 
@@ -135,6 +139,10 @@ class GaussianLikelihood(AbstractLikelihood):
     def variance(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead K"]:
         return jnp.broadcast_to(jnp.exp(2 * self.log_stddev), outputs.shape)
 
+    def entropy(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead"]:
+        each = jnp.broadcast_to(self.log_stddev + 0.5 * (1 + LOG_2PI), outputs.shape)
+        return jnp.sum(each, axis=-1)
+
     def fisher_root(self, outputs: Float[Array, " K"]) -> Float[Array, "K K"]:
         del outputs
         return jnp.diag(jnp.exp(-self.log_stddev))
@@ -192,6 +200,9 @@ class BernoulliLikelihood(AbstractLikelihood):
     def variance(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead K"]:
         return jax.nn.sigmoid(outputs) * jax.nn.sigmoid(-outputs)
 
+    def entropy(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead"]:
+        return -self.log_prob(outputs, self.mean(outputs))
+
     def fisher_root(self, outputs: Float[Array, " K"]) -> Float[Array, "K K"]:
         return jnp.diag(jnp.sqrt(self.variance(outputs)))
 
@@ -247,6 +258,9 @@ class CategoricalLikelihood(AbstractLikelihood):
     def variance(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead K"]:
         chance = jax.nn.softmax(outputs)
         return chance * (1 - chance)
+
+    def entropy(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead"]:
+        return -self.log_prob(outputs, self.mean(outputs))
 
     def fisher_root(self, outputs: Float[Array, " K"]) -> Float[Array, "K K"]:
         # (diag(r) - p r^T)(diag(r) - r p^T) = diag(p) - p p^T, with r = sqrt(p).
@@ -321,6 +335,9 @@ class JointLikelihood(AbstractLikelihood):
 
     def variance(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead K"]:
         return jnp.concatenate(self._each("variance", outputs), axis=-1)
+
+    def entropy(self, outputs: Float[Array, "*lead K"]) -> Float[Array, "*lead"]:
+        return sum(self._each("entropy", outputs))  # pyright: ignore[reportReturnType]
 
     def fisher_root(self, outputs: Float[Array, " K"]) -> Float[Array, "K K"]:
         root, start = jnp.zeros((self.size, self.size), outputs.dtype), 0

@@ -21,6 +21,13 @@ def gaussian_crps(
     return stddev * (z * (2 * mass - 1) + 2 * density - 1 / SQRT_PI)
 
 
+def binary_crps(
+    chance: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]
+) -> Float[np.ndarray, "..."]:
+    """Continuous ranked probability score of the chance of a 1: the Brier score."""
+    return (target - chance) ** 2
+
+
 def gaussian_pit(
     error: Float[np.ndarray, "..."], stddev: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "..."]:
@@ -63,3 +70,35 @@ def risk_coverage(loss: Float[np.ndarray, "..."], uncertainty: Float[np.ndarray,
     possible = loss.mean() - best.mean()
     gain = (loss.mean() - risk.mean()) / possible if possible > 0 else 0.0
     return RiskCoverage(count / len(loss), risk, float(gain))
+
+
+class Martingale(NamedTuple):
+    """Statistics of the predictive means of fixed quantities, which are martingales under exact Bayes.
+
+    - `drift`: mean change of the predictions from the first to the last step over tasks, in its standard
+      errors; of several quantities, the root mean square. About 1 for a martingale.
+    - `reversal`: slope of the next change on the last one: 0 for a martingale, negative if predictions are
+      moved too far and come back, positive if they follow too slowly.
+    - `movement`: mean sum of squared changes, divided by the mean reduction of the predictive variance: 1 for
+      exact Bayes, above 1 if predictions move more than their uncertainty allows (Augenblick and Rabin,
+      2021). NaN if the variance is not reduced.
+    """
+
+    drift: float
+    reversal: float
+    movement: float
+
+
+def martingale(mean: Float[np.ndarray, "N T Q"], variance: Float[np.ndarray, "N T Q"]) -> Martingale:
+    """Martingale statistics of the predictive means and variances of Q fixed quantities in N tasks."""
+    changes = np.diff(mean, axis=1)
+    total = changes.sum(axis=1)
+    error = total.std(axis=0, ddof=1) / np.sqrt(len(total))
+    moves = error > 0
+    drift = np.sqrt(np.mean((total.mean(axis=0)[moves] / error[moves]) ** 2)) if moves.any() else 0.0
+    before, after = changes[:, :-1], changes[:, 1:]
+    power = np.sum(before**2)
+    reversal = np.sum(before * after) / power if power > 0 else 0.0
+    reduction = np.mean(variance[:, 0] - variance[:, -1])
+    movement = np.mean(np.sum(changes**2, axis=1)) / reduction if reduction > 0 else float("nan")
+    return Martingale(float(drift), float(reversal), float(movement))
