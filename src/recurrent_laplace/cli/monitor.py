@@ -180,7 +180,7 @@ class RunAgent:
         task: Any = self._config.task
         self._task = task
         self.posterior = agent.posterior
-        self.fit_options = {"likelihoods": task.targets(), "actions": task.actions}
+        self.fit_options: dict[str, Any] = {"likelihoods": task.targets(), "actions": task.actions}
         self.name, self.environment = directory.run.id, f"test problems of {task.name}"
 
     def record(self, update: Callable[[str], None]) -> list[Recording]:
@@ -237,7 +237,7 @@ class SavedAgent:
         )
         self._env = make_env(chosen.env)
         self.posterior = self._agent.posterior
-        self.fit_options = {"actions": self._agent.actions}
+        self.fit_options: dict[str, Any] = {"actions": self._agent.actions}
         self.name, self.environment = chosen.sb3.name, chosen.env
 
     def record(self, update: Callable[[str], None]) -> list[Episode]:
