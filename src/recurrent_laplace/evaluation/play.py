@@ -111,7 +111,8 @@ def record_task(
     played = play_episodes(agent, task, learning, episodes=episodes, steps=steps, key=key)
     experience = played.experience
     arrays = (played.inputs, experience.action, experience.reward, experience.observation)
-    return [Recording(*(np.asarray(array[i]) for array in arrays)) for i in range(episodes)]
+    inputs, actions, rewards, observations = map(np.asarray, arrays)
+    return [Recording(inputs[i], actions[i], rewards[i], observations[i]) for i in range(episodes)]
 
 
 def play_task(
