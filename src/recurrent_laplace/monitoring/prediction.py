@@ -65,6 +65,7 @@ class PredictorFit:
     - `has_network`: whether a network was better than the ridge regression on the validation episodes.
     - `baseline`: the same head fitted to the observation and the action alone, for `rl.diagnose`.
     - `constant`: values of targets that are the same at every step, and so are not predicted.
+    - `observation_size`: entries of an observation.
 
     ```python
     posterior = rl.PointPosterior(rl.Memory(rl.GRU(2, 4, key=jax.random.key(0))))
