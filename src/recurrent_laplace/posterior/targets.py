@@ -340,8 +340,10 @@ class JointLikelihood(AbstractLikelihood):
         return sum(self._each("entropy", outputs))  # pyright: ignore[reportReturnType]
 
     def fisher_root(self, outputs: Float[Array, " K"]) -> Float[Array, "K K"]:
-        root, start = jnp.zeros((self.size, self.size), outputs.dtype), 0
-        for block in self._each("fisher_root", outputs):
+        blocks = self._each("fisher_root", outputs)
+        # The noise of a part may be of higher precision than the outputs.
+        root, start = jnp.zeros((self.size, self.size), jnp.result_type(*blocks)), 0
+        for block in blocks:
             end = start + len(block)
             root, start = root.at[start:end, start:end].set(block), end
         return root
