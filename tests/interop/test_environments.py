@@ -10,6 +10,7 @@ gymnax = pytest.importorskip("gymnax")
 
 from gymnax.environments import environment, spaces  # noqa: E402
 from support.models import small_config  # noqa: E402
+from support.verbs import float32  # noqa: E402
 
 import recurrent_laplace as rl  # noqa: E402
 from recurrent_laplace.interop.gymnasium import Uncertainty  # noqa: E402
@@ -185,7 +186,14 @@ def test_refusals():
         GymnaxTask(*cartpole(), start="random").check()
 
 
-def test_continuous_actions_are_those_of_gymnax():
+@pytest.fixture
+def single_precision():
+    """float32, as users run it: the states of gymnax's Pendulum have two precisions in float64."""
+    with float32():
+        yield
+
+
+def test_continuous_actions_are_those_of_gymnax(single_precision):
     env, params = gymnax.make("Pendulum-v1")
     task = GymnaxTask(env, params, start="fresh")
     task.check()
@@ -199,7 +207,7 @@ def test_continuous_actions_are_those_of_gymnax():
 
 
 @pytest.mark.parametrize("name", ["Catch-bsuite", "Pendulum-v1"])
-def test_an_agent_is_trained_in_it(name):
+def test_an_agent_is_trained_in_it(name, single_precision):
     task = GymnaxTask(*gymnax.make(name))
     config = rl.Config(
         task=task,
