@@ -228,7 +228,7 @@ def test_a_stopped_or_lost_process_stops_all(tmp_path):
         leader, follower = finished(first), finished(second)
     assert (leader.code, follower.code) == (130, 130)
     assert "stopped at update" in leader.err
-    assert "process 0 stopped, and says why" in follower.err
+    assert "process 0 stopped; its message says why" in follower.err
     # When one is lost, the other reports it, and the checkpoint is kept.
     before = stored(tmp_path)
     with pair(options) as (first, second):

@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 from support.registry import assert_close
 
+from recurrent_laplace.models.actions import Discrete
 from recurrent_laplace.oracles import CoinOracle, Predictor, RandomAgent, play
 from recurrent_laplace.tasks import PiecewiseCoin, Step
 from recurrent_laplace.tasks.coin import HEADS, TAILS
@@ -168,7 +169,7 @@ def test_the_likelier_side_is_better_than_ignoring_changes():
     task = PiecewiseCoin()
     oracle, deaf = (CoinOracle(PiecewiseCoin(hazard=hazard), 100) for hazard in (task.hazard, 0.0))
     likelier = regrets(task, Predictor(oracle))
-    random, stubborn = regrets(task, RandomAgent(oracle, rl.Discrete(2))), regrets(task, Predictor(deaf))
+    random, stubborn = regrets(task, RandomAgent(oracle, Discrete(2))), regrets(task, Predictor(deaf))
     # |2 p - 1| / 2 is 1/4 on average.
     assert abs(random.mean() - 25) < 5 * random.std() / math.sqrt(len(random))
     gap = stubborn - likelier
